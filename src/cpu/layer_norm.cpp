@@ -1,0 +1,124 @@
+// LayerNorm on the CPU, a task per block of rows. math/layer_norm.hpp has the formula.
+
+#include <algorithm>
+#include <cmath>
+
+#include "math/bits16.hpp"
+#include "math/layer_norm.hpp"
+#include "simple_layernorm/cpu.hpp"
+
+namespace simple_layernorm::cpu {
+namespace {
+
+template <class Element>
+struct ComputeType {
+  using type = float;
+};
+template <>
+struct ComputeType<double> {
+  using type = double;
+};
+template <class Element>
+using Compute = typename ComputeType<Element>::type;
+
+float load(const float* p) { return *p; }
+double load(const double* p) { return *p; }
+float load(const Float16* p) { return to_float(*p); }
+float load(const BFloat16* p) { return to_float(*p); }
+void store(float* p, float value) { *p = value; }
+void store(double* p, double value) { *p = value; }
+void store(Float16* p, float value) { *p = to_float16(value); }
+void store(BFloat16* p, float value) { *p = to_bfloat16(value); }
+
+template <class F>
+auto with_element_type(Dtype dtype, F f) {
+  switch (dtype) {
+    case Dtype::float64: return f(double{});
+    case Dtype::float16: return f(Float16{});
+    case Dtype::bfloat16: return f(BFloat16{});
+    case Dtype::float32: break;
+  }
+  return f(float{});
+}
+
+template <class Element>
+Compute<Element> parameter(const void* data, Dtype dtype, std::int64_t col, Compute<Element> absent) {
+  if (data == nullptr) return absent;
+  if (dtype == Dtype::float32) return load(static_cast<const float*>(data) + col);
+  return load(static_cast<const Element*>(data) + col);
+}
+
+template <class T, class F>
+T sum_over(std::int64_t cols, F term) {
+  constexpr int kLanes = 32;
+  T lanes[kLanes] = {};
+  for (std::int64_t col = 0; col < cols; ++col) lanes[col % kLanes] += term(col);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+template <class Element, class T>
+RowStatistics<T> statistics_of(const Element* x, std::int64_t cols, T eps, T scale,
+                               CentredSums<T>& sums) {
+  const T n = static_cast<T>(cols);
+  const T shift = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale; }) / n;
+  sums.first = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale - shift; });
+  sums.second = sum_over<T>(cols, [&](auto col) {
+    const T d = load(x + col) * scale - shift;
+    return d * d;
+  });
+  return row_statistics(scale, shift, sums, n, eps);
+}
+
+template <class Element>
+void forward_row(const LayerNormForward& a, std::int64_t row) {
+  using T = Compute<Element>;
+  const Element* x = static_cast<const Element*>(a.input) + row * a.row_stride;
+  Element* y = static_cast<Element*>(a.output) + row * a.cols;
+  const T eps = static_cast<T>(a.eps);
+  CentredSums<T> sums;
+  RowStatistics<T> s = statistics_of(x, a.cols, eps, T(1), sums);
+  if (needs_scaling(sums, eps)) {
+    T largest = T(0);
+    for (std::int64_t col = 0; col < a.cols; ++col) {
+      largest = std::max(largest, std::fabs(load(x + col)));
+    }
+    s = statistics_of(x, a.cols, eps, scale_of(largest, eps), sums);
+  }
+  for (std::int64_t col = 0; col < a.cols; ++col) {
+    const T x_hat = normalise(load(x + col), s.scale, s.shift, s.correction, s.rstd);
+    store(y + col, std::fma(x_hat, parameter<Element>(a.weight, a.weight_dtype, col, T(1)),
+                            parameter<Element>(a.bias, a.bias_dtype, col, T(0))));
+  }
+  if (a.mean != nullptr) {
+    static_cast<T*>(a.mean)[row] = s.unscaled_mean();
+    static_cast<T*>(a.rstd)[row] = s.unscaled_rstd();
+  }
+}
+
+}  // namespace
+
+void serial_for(std::int64_t tasks, const std::function<void(std::int64_t)>& task) {
+  for (std::int64_t i = 0; i < tasks; ++i) task(i);
+}
+
+std::size_t layer_norm_forward_workspace(const LayerNormForward&) { return 0; }
+
+void layer_norm_forward(const LayerNormForward& a, void*, const ParallelFor& parallel_for) {
+  constexpr std::int64_t kRowsPerTask = 16;
+  if (a.cols == 0) return;
+  with_element_type(a.input_dtype, [&](auto element) {
+    parallel_for((a.rows + kRowsPerTask - 1) / kRowsPerTask, [&](std::int64_t task) {
+      const std::int64_t end = std::min(a.rows, (task + 1) * kRowsPerTask);
+      for (std::int64_t row = task * kRowsPerTask; row < end; ++row) {
+        forward_row<decltype(element)>(a, row);
+      }
+    });
+  });
+}
+
+const char* level() { return "baseline"; }
+
+}  // namespace simple_layernorm::cpu
