@@ -25,13 +25,20 @@ struct LayerNormForward {
   const void* input = nullptr;   ///< [rows, cols], rows row_stride apart, each row contiguous
   const void* weight = nullptr;  ///< [cols] contiguous, or null for ones
   const void* bias = nullptr;    ///< [cols] contiguous, or null for zeros
-  void* output = nullptr;        ///< [rows, cols] contiguous, of input_dtype
+  void* output = nullptr;        ///< [rows, cols] contiguous, of output_dtype()
   void* mean = nullptr;          ///< [rows] of statistic_dtype(input_dtype), or null if not wanted
   void* rstd = nullptr;          ///< [rows] of statistic_dtype(input_dtype), or null if not wanted
 
   Dtype input_dtype = Dtype::float32;
   Dtype weight_dtype = Dtype::float32;  ///< input_dtype; float32 too when input_dtype has 16 bits
   Dtype bias_dtype = Dtype::float32;    ///< likewise, independent of weight_dtype
+
+  /// Output of statistic_dtype(input_dtype) instead of input_dtype: float32 from 16-bit input, as
+  /// PyTorch's autocast on a GPU has it, without another rounding. GPU only; the CPU ignores it.
+  bool wide_output = false;
+  constexpr Dtype output_dtype() const {
+    return wide_output ? statistic_dtype(input_dtype) : input_dtype;
+  }
 };
 
 /// Gradients of LayerNormForward. With h = grad_output * weight, x_hat the normalised input and
@@ -49,7 +56,7 @@ struct LayerNormBackward {
   std::int64_t row_stride = 0;              ///< of input, in elements
   std::int64_t grad_output_row_stride = 0;  ///< of grad_output, in elements; 0 repeats one row
 
-  const void* grad_output = nullptr;  ///< [rows, cols], of input_dtype, each row contiguous
+  const void* grad_output = nullptr;  ///< [rows, cols], of output_dtype(), each row contiguous
   const void* input = nullptr;        ///< [rows, cols], each row contiguous
   const void* mean = nullptr;         ///< [rows] of statistic_dtype(input_dtype), from the forward
   const void* rstd = nullptr;         ///< [rows] of statistic_dtype(input_dtype), from the forward
@@ -61,6 +68,13 @@ struct LayerNormBackward {
   Dtype input_dtype = Dtype::float32;
   Dtype weight_dtype = Dtype::float32;  ///< of weight and grad_weight
   Dtype bias_dtype = Dtype::float32;    ///< of grad_bias
+
+  /// grad_output of statistic_dtype(input_dtype) instead of input_dtype, as the forward pass with
+  /// the same choice makes it. GPU only; the CPU ignores it.
+  bool wide_output = false;
+  constexpr Dtype output_dtype() const {
+    return wide_output ? statistic_dtype(input_dtype) : input_dtype;
+  }
 };
 
 }  // namespace simple_layernorm
