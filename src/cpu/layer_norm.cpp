@@ -60,16 +60,15 @@ T sum_over(std::int64_t cols, F term) {
 }
 
 template <class Element, class T>
-RowStatistics<T> statistics_of(const Element* x, std::int64_t cols, T eps, T scale,
-                               CentredSums<T>& sums) {
+Moments<T> moments_of_row(const Element* x, std::int64_t cols, T scale) {
   const T n = static_cast<T>(cols);
   const T shift = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale; }) / n;
-  sums.first = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale - shift; });
-  sums.second = sum_over<T>(cols, [&](auto col) {
+  const T s1 = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale - shift; });
+  const T s2 = sum_over<T>(cols, [&](auto col) {
     const T d = load(x + col) * scale - shift;
     return d * d;
   });
-  return row_statistics(scale, shift, sums, n, eps);
+  return moments_of(shift, s1, s2, n);
 }
 
 template <class Element>
@@ -78,17 +77,12 @@ void forward_row(const LayerNormForward& a, std::int64_t row) {
   const Element* x = static_cast<const Element*>(a.input) + row * a.row_stride;
   Element* y = static_cast<Element*>(a.output) + row * a.cols;
   const T eps = static_cast<T>(a.eps);
-  CentredSums<T> sums;
-  RowStatistics<T> s = statistics_of(x, a.cols, eps, T(1), sums);
-  if (needs_scaling(sums, eps)) {
-    T largest = T(0);
-    for (std::int64_t col = 0; col < a.cols; ++col) {
-      largest = std::max(largest, std::fabs(load(x + col)));
-    }
-    s = statistics_of(x, a.cols, eps, scale_of(largest, eps), sums);
-  }
+  Moments<T> moments = moments_of_row(x, a.cols, T(1));
+  const T scale = rescue_scale(moments.m2, eps);
+  if (scale != T(1)) moments = moments_of_row(x, a.cols, scale);
+  const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
   for (std::int64_t col = 0; col < a.cols; ++col) {
-    const T x_hat = normalise(load(x + col), s.scale, s.shift, s.correction, s.rstd);
+    const T x_hat = normalise(load(x + col) * scale, s.shift, s.rstd, s.offset);
     store(y + col, std::fma(x_hat, parameter<Element>(a.weight, a.weight_dtype, col, T(1)),
                             parameter<Element>(a.bias, a.bias_dtype, col, T(0))));
   }

@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(kMostThreads)
       sums[1] += h;
       sums[2] = fma(h, x0, sums[2]);
     }
-    block.template reduce<Sum>(sums);
+    block.sum(sums);
     const GradientAverages<T> average =
-        gradient_averages(GradientSums<T>{sums[0], sums[1], sums[2]}, static_cast<T>(a.cols));
+        gradient_averages(sums[0], sums[1], sums[2], static_cast<T>(a.cols));
 
     const bool first = row == blockIdx.x;
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {

@@ -12,14 +12,15 @@ namespace simple_layernorm::gpu {
 namespace {
 
 template <class Element, class T>
-__device__ RowStatistics<T> block_statistics(const Element* row, std::int64_t cols, T eps, T scale,
-                                             BlockReduction<T>& block, CentredSums<T>& sums) {
+__device__ Moments<T> block_moments(const Element* row, std::int64_t cols, T scale,
+                                    BlockReduction<T>& block) {
+  const T n = static_cast<T>(cols);
   T total[1] = {T(0)};
   for (std::int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
     total[0] += load<T>(row + col) * scale;
   }
-  block.template reduce<Sum>(total);
-  const T shift = total[0] / static_cast<T>(cols);
+  block.sum(total);
+  const T shift = total[0] / n;
 
   T centred[2] = {T(0), T(0)};
   for (std::int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
@@ -27,19 +28,8 @@ __device__ RowStatistics<T> block_statistics(const Element* row, std::int64_t co
     centred[0] += d;
     centred[1] = fma(d, d, centred[1]);
   }
-  block.template reduce<Sum>(centred);
-  sums = {centred[0], centred[1]};
-  return row_statistics(scale, shift, sums, static_cast<T>(cols), eps);
-}
-
-template <class Element, class T>
-__device__ T block_scale(const Element* row, std::int64_t cols, T eps, BlockReduction<T>& block) {
-  T largest[1] = {T(0)};
-  for (std::int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
-    largest[0] = Largest::combine(largest[0], std::fabs(load<T>(row + col)));
-  }
-  block.template reduce<Largest>(largest);
-  return scale_of(largest[0], eps);
+  block.sum(centred);
+  return moments_of(shift, centred[0], centred[1], n);
 }
 
 template <class Element>
@@ -55,14 +45,13 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
     const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
     Element* output = static_cast<Element*>(a.output) + row * a.cols;
 
-    CentredSums<T> sums;
-    RowStatistics<T> s = block_statistics(input, a.cols, eps, T(1), block, sums);
-    if (needs_scaling(sums, eps)) {
-      const T scale = block_scale(input, a.cols, eps, block);
-      s = block_statistics(input, a.cols, eps, scale, block, sums);
-    }
+    Moments<T> moments = block_moments(input, a.cols, T(1), block);
+    const T scale = rescue_scale(moments.m2, eps);
+    if (scale != T(1)) moments = block_moments(input, a.cols, scale, block);
+    const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
+
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {
-      const T x_hat = normalise(load<T>(input + col), s.scale, s.shift, s.correction, s.rstd);
+      const T x_hat = normalise(load<T>(input + col) * scale, s.shift, s.rstd, s.offset);
       store(output + col, static_cast<T>(fma(x_hat, weight[col], bias[col])));
     }
     if (threadIdx.x == 0 && a.mean != nullptr) {

@@ -1,4 +1,4 @@
-// Sums and maxima over a wave and over a block, in an order fixed by the block's size alone.
+// Sums over a wave and over a block, in an order fixed by the block's size alone.
 #pragma once
 
 #include <cstring>
@@ -6,25 +6,6 @@
 #include "gpu/gpu_runtime.hpp"
 
 namespace simple_layernorm::gpu {
-
-struct Sum {
-  template <class T>
-  static constexpr T identity = T(0);
-  template <class T>
-  static __device__ T combine(T a, T b) {
-    return a + b;
-  }
-};
-
-/// Of values that are not negative. NaN may get lost.
-struct Largest {
-  template <class T>
-  static constexpr T identity = T(0);
-  template <class T>
-  static __device__ T combine(T a, T b) {
-    return a > b ? a : b;
-  }
-};
 
 // Moving a value between lanes. Shuffles compile to ds_bpermute on AMD, a trip through LDS; DPP and
 // permlane stay in the vector unit, but move 32 bits in fixed patterns.
@@ -56,67 +37,64 @@ constexpr int kQuadSwap2 = 0x4E;     // quad_perm [2, 3, 0, 1]: lane ^ 2
 constexpr int kHalfRowMirror = 0x141;  // lane 7 - l of 8
 constexpr int kRowMirror = 0x140;      // lane 15 - l of 16
 
-/// The reduction of `value` over all lanes of the wave, in every lane. All lanes must call it.
-template <class Op, class T>
-__device__ T wave_reduce(T value) {
-  value = Op::combine(value, dpp<kQuadSwap1>(value));
-  value = Op::combine(value, dpp<kQuadSwap2>(value));
-  value = Op::combine(value, dpp<kHalfRowMirror>(value));
-  value = Op::combine(value, dpp<kRowMirror>(value));
-  T result = Op::combine(read_lane(value, 0), read_lane(value, 16));
-  if constexpr (kWave == 64) {
-    result = Op::combine(result, Op::combine(read_lane(value, 32), read_lane(value, 48)));
-  }
-  return result;
+/// The sum of `value` over all lanes of the wave, in every lane. All lanes must call it.
+template <class T>
+__device__ T wave_sum(T value) {
+  value += dpp<kQuadSwap1>(value);
+  value += dpp<kQuadSwap2>(value);
+  value += dpp<kHalfRowMirror>(value);
+  value += dpp<kRowMirror>(value);
+  T sum = read_lane(value, 0) + read_lane(value, 16);
+  if constexpr (kWave == 64) sum += read_lane(value, 32) + read_lane(value, 48);
+  return sum;
 }
 
 #else
 
-/// The reduction of `value` over all lanes of the wave, in every lane. All lanes must call it.
-template <class Op, class T>
-__device__ T wave_reduce(T value) {
+/// The sum of `value` over all lanes of the wave, in every lane. All lanes must call it.
+template <class T>
+__device__ T wave_sum(T value) {
 #pragma unroll
   for (int distance = 1; distance < kWave; distance *= 2) {
-    value = Op::combine(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
   }
   return value;
 }
 
 #endif
 
-/// Reductions over all threads of a block, whose size is a multiple of the wave size. `slots` is
-/// shared memory for kReductionSlots values.
+/// Sums over all threads of a block, whose size is a multiple of the wave size. `slots` is shared
+/// memory for kReductionSlots values.
 ///
-/// A reduction costs one barrier: two sets of slots are used in turn, so that a wave may write the
-/// next reduction's partial results while a slower one still reads this one's.
+/// A sum costs one barrier: two sets of slots are used in turn, so that a wave may write its part of
+/// the next sum while a slower one still reads this one's.
 constexpr int kMostWaves = 1024 / kSmallestWave;
-constexpr int kMostValues = 3;
-constexpr int kReductionSlots = 2 * kMostValues * kMostWaves;
+constexpr int kMostSums = 3;
+constexpr int kReductionSlots = 2 * kMostSums * kMostWaves;
 
 template <class T>
 class BlockReduction {
  public:
   explicit __device__ BlockReduction(T* slots) : slots_(slots) {}
 
-  /// Reduces every member of `values` over the block. Afterwards all threads hold the same result.
-  template <class Op, int kCount>
-  __device__ void reduce(T (&values)[kCount]) {
-    static_assert(kCount <= kMostValues, "no slots for so many values");
+  /// Replaces every member of `values` by its sum over the block, the same in all threads.
+  template <int kCount>
+  __device__ void sum(T (&values)[kCount]) {
+    static_assert(kCount <= kMostSums, "no slots for so many sums");
     const int lane = threadIdx.x % kWave;
     const int wave = threadIdx.x / kWave;
     const int waves = blockDim.x / kWave;
-    T* slots = slots_ + turn_ * (kMostValues * kMostWaves);
+    T* slots = slots_ + turn_ * (kMostSums * kMostWaves);
     turn_ ^= 1;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const T partial = wave_reduce<Op>(values[i]);
+      const T partial = wave_sum(values[i]);
       if (lane == 0) slots[i * kMostWaves + wave] = partial;
     }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const T partial = lane < waves ? slots[i * kMostWaves + lane] : Op::template identity<T>;
-      values[i] = wave_reduce<Op>(partial);
+      values[i] = wave_sum(lane < waves ? slots[i * kMostWaves + lane] : T(0));
     }
   }
 

@@ -1,18 +1,21 @@
 // The formula of LayerNorm, written once for every backend. It knows neither loops nor hardware: a
 // backend brings the sums over a row and the loads and stores.
 //
-// Statistics of a row x of n values, by a corrected two-pass algorithm:
+// Forward, of a row x of n values, by a corrected two-pass algorithm:
 //
-//   pass 1   m  = (sum x) / n                 rounded, so in general not the mean
+//   pass 1   m  = (sum x) / n                   rounded, so in general not the mean
 //   pass 2   s1 = sum (x - m),  s2 = sum (x - m)^2
-//            mean     = m + s1 / n            kept as two numbers: near m, x - m is exact
+//            mean     = m + s1 / n              kept as two numbers: near m, x - m is exact
 //            variance = (s2 - s1^2 / n) / n
+//   output   x_hat = ((x - m) - s1 / n) * rstd,  y = x_hat * weight + bias
 //
 // E[x^2] - mean^2 would lose all digits once |mean| >> spread, and a plain two-pass algorithm is
 // wrong by the rounding of m: a float32 row of mean 1e4 and spread 1e-3 comes out 0.1 off without
-// s1. (Chan, Golub, LeVeque: Algorithms for computing the sample variance, 1983, equation 1.7.)
+// s1. (Chan, Golub, LeVeque: Algorithms for computing the sample variance, 1983: 1.7 is the
+// correction, 2.1 the merge of two parts.)
 //
-// T is float, double, or any type with + - * / and an overload of fma: a vector of either.
+// T is float or double; functions of single elements also take a vector of them: any type with + - *
+// and an overload of fma.
 #pragma once
 
 #include <cmath>
@@ -27,75 +30,99 @@ template <class T>
 struct Limits;
 template <>
 struct Limits<float> {
-  static constexpr float smallest_normal = 0x1p-126f;
   static constexpr float largest = 0x1.fffffep127f;
-  static constexpr float epsilon = 0x1p-23f;
-  static constexpr int largest_scale_exponent = 120;
+  static constexpr float smallest_normal = 0x1p-126f;
+  static constexpr float smallest_square = 0x1p-102f;  ///< smallest_normal / epsilon
+  static constexpr float shrink = 0x1p-100f;           ///< see rescue_scale
+  static constexpr float grow = 0x1p100f;
 };
 template <>
 struct Limits<double> {
-  static constexpr double smallest_normal = 0x1p-1022;
   static constexpr double largest = 0x1.fffffffffffffp1023;
-  static constexpr double epsilon = 0x1p-52;
-  static constexpr int largest_scale_exponent = 1000;
+  static constexpr double smallest_normal = 0x1p-1022;
+  static constexpr double smallest_square = 0x1p-969;
+  static constexpr double shrink = 0x1p-800;
+  static constexpr double grow = 0x1p800;
 };
 
-/// The two sums of pass 2.
+/// Mean and centred squares of some values of a row: mean is head + tail, m2 = sum (x - mean)^2.
 template <class T>
-struct CentredSums {
-  T first;   ///< s1
-  T second;  ///< s2
+struct Moments {
+  T head;
+  T tail;
+  T m2;
 };
 
-/// All that a row's outputs depend on besides its values.
+/// Moments of n values from the sums of pass 2 about `shift`.
+template <class T>
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T n) {
+  const T tail = s1 / n;
+  return {shift, tail, std::fma(-s1, tail, s2)};
+}
+
+/// Moments of two disjoint sets of values, of a_count and b_count values. A set of no values leaves
+/// the other's moments as they are, bit for bit.
+template <class T>
+SIMPLE_LAYERNORM_INLINE Moments<T> merge(Moments<T> a, T a_count, Moments<T> b, T b_count) {
+  if (b_count == T(0)) return a;
+  if (a_count == T(0)) return b;
+  const T share = b_count / (a_count + b_count);
+  const T delta = (b.head - a.head) + (b.tail - a.tail);
+  // The merged mean, a + delta * share, split into two numbers again without an error (Knuth).
+  const T step = std::fma(delta, share, a.tail);
+  const T head = a.head + step;
+  const T rounded = head - a.head;
+  const T tail = (a.head - (head - rounded)) + (step - rounded);
+  return {head, tail, std::fma(delta * delta, a_count * share, a.m2 + b.m2)};
+}
+
+/// Power of two to multiply a row with before its moments are taken again, because their squares
+/// left the range of T; 1 for every ordinary row. An underflow does no harm unless eps is as small
+/// as the squares that it lost.
+///
+/// One factor for each direction is enough for rows of up to 2^28 (double: 2^40) values. In float32,
+/// an overflow means that some |x - mean| >= 2^50, so that shrunken squares lie within 2^-100...2^84;
+/// an underflow means that all are < 2^-51, so that grown squares lie within 2^-98...2^98.
+template <class T>
+SIMPLE_LAYERNORM_INLINE T rescue_scale(T m2, T eps) {
+  if (!(m2 <= Limits<T>::largest)) return Limits<T>::shrink;
+  const bool lost = m2 < Limits<T>::smallest_square && eps < Limits<T>::smallest_square;
+  return lost ? Limits<T>::grow : T(1);
+}
+
+/// All that a row's outputs depend on besides its values, weight and bias.
 template <class T>
 struct RowStatistics {
-  T scale;       ///< power of two that the row is multiplied by first; 1 but for extreme rows
-  T shift;       ///< m, the rounded mean of the scaled row
-  T correction;  ///< s1 / n, what m lacks
-  T rstd;        ///< 1 / sqrt(variance + eps) of the scaled row
+  T scale;   ///< what the row was multiplied with: 1, or a rescue_scale
+  T shift;   ///< head of the scaled row's mean
+  T tail;    ///< tail of it
+  T rstd;    ///< 1 / sqrt(variance + eps) of the scaled row
+  T offset;  ///< -tail * rstd
 
   /// Mean and rstd of the row as it was before scaling, as the backward pass takes them.
-  SIMPLE_LAYERNORM_INLINE T unscaled_mean() const { return (shift + correction) / scale; }
+  SIMPLE_LAYERNORM_INLINE T unscaled_mean() const { return (shift + tail) / scale; }
   SIMPLE_LAYERNORM_INLINE T unscaled_rstd() const { return rstd * scale; }
 };
 
+/// Statistics of a row of n values from its moments, taken after it was multiplied with `scale`.
 template <class T>
-SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(T scale, T shift, CentredSums<T> sums, T n,
-                                                        T eps) {
-  const T correction = sums.first / n;
-  const T squares = std::fma(-sums.first, correction, sums.second);
-  const T variance = (squares < T(0) ? T(0) : squares) / n;
-  // A constant row stays finite when scaling makes its eps vanish.
-  const T scaled_eps = scale < T(1) && eps > T(0)
-                           ? std::fmax(eps * scale * scale, Limits<T>::smallest_normal)
-                           : eps * scale * scale;
-  return {scale, shift, correction, T(1) / std::sqrt(variance + scaled_eps)};
+SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T eps, T scale) {
+  const T variance = (row.m2 < T(0) ? T(0) : row.m2) / n;
+  T scaled_eps = eps * scale * scale;
+  // A constant row stays finite when shrinking makes its eps vanish.
+  if (eps > T(0) && scaled_eps < Limits<T>::smallest_normal) {
+    scaled_eps = Limits<T>::smallest_normal;
+  }
+  if (scale == T(1)) scaled_eps = eps;
+  const T rstd = T(1) / std::sqrt(variance + scaled_eps);
+  return {scale, row.head, row.tail, rstd, -row.tail * rstd};
 }
 
-/// Whether the squares left the range of T, so that the statistics must be computed again from a
-/// scaled row. False for common rows at the cost of a comparison; an underflow does no harm unless
-/// eps is as small as the squares that it lost.
+/// x_hat of one element of the scaled row.
 template <class T>
-SIMPLE_LAYERNORM_INLINE bool needs_scaling(CentredSums<T> sums, T eps) {
-  constexpr T kTiny = Limits<T>::smallest_normal / Limits<T>::epsilon;
-  const bool overflow = !(sums.second <= Limits<T>::largest);
-  return overflow || (sums.second < kTiny && eps < kTiny);
-}
-
-/// Power of two that brings a row with this largest |x| to about 1, but eps to no more than 1.
-/// 1 if there is none: the row is zero, or holds infinity or NaN.
-template <class T>
-SIMPLE_LAYERNORM_INLINE T scale_of(T largest_magnitude, T eps) {
-  if (!(largest_magnitude > T(0)) || !(largest_magnitude <= Limits<T>::largest)) return T(1);
-  const int wanted = -std::ilogb(largest_magnitude);
-  const int most = eps > T(0) ? -std::ilogb(eps) / 2 : Limits<T>::largest_scale_exponent;
-  return std::ldexp(T(1), wanted < most ? wanted : most);
-}
-
-template <class T>
-SIMPLE_LAYERNORM_INLINE T normalise(T x, T scale, T shift, T correction, T rstd) {
-  return ((x * scale - shift) - correction) * rstd;
+SIMPLE_LAYERNORM_INLINE T normalise(T x, T shift, T rstd, T offset) {
+  using std::fma;
+  return fma(x - shift, rstd, offset);
 }
 
 // Gradients of a row, from the stored (rounded) mean and rstd. With g the gradient of the output,
@@ -107,15 +134,7 @@ SIMPLE_LAYERNORM_INLINE T normalise(T x, T scale, T shift, T correction, T rstd)
 //   grad_weight = sum over rows of g * x_hat
 //   grad_bias   = sum over rows of g
 
-/// The three sums over a row that its gradients depend on.
-template <class T>
-struct GradientSums {
-  T x0;
-  T h;
-  T h_x0;
-};
-
-/// The averages made of them.
+/// The three averages over a row that its gradients depend on.
 template <class T>
 struct GradientAverages {
   T x0;
@@ -123,17 +142,20 @@ struct GradientAverages {
   T h_x_hat;
 };
 
+/// From the sums of x0, h and h * x0 over a row of n values.
 template <class T>
-SIMPLE_LAYERNORM_INLINE GradientAverages<T> gradient_averages(GradientSums<T> sums, T n) {
-  const T x0 = sums.x0 / n;
-  return {x0, sums.h / n, std::fma(-sums.h, x0, sums.h_x0) / n};
+SIMPLE_LAYERNORM_INLINE GradientAverages<T> gradient_averages(T sum_x0, T sum_h, T sum_h_x0, T n) {
+  const T x0 = sum_x0 / n;
+  return {x0, sum_h / n, std::fma(-sum_h, x0, sum_h_x0) / n};
 }
 
+/// x0 of one element.
 template <class T>
 SIMPLE_LAYERNORM_INLINE T normalise_stored(T x, T mean, T rstd) {
   return (x - mean) * rstd;
 }
 
+/// grad_input of one element.
 template <class T>
 SIMPLE_LAYERNORM_INLINE T input_gradient(T h, T x_hat, T h_average, T h_x_hat_average, T rstd) {
   return ((h - h_average) - x_hat * h_x_hat_average) * rstd;
