@@ -61,14 +61,14 @@ T sum_over(std::int64_t cols, F term) {
 
 template <class Element, class T>
 Moments<T> moments_of_row(const Element* x, std::int64_t cols, T scale) {
-  const T n = static_cast<T>(cols);
-  const T shift = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale; }) / n;
+  const T inverse_n = T(1) / static_cast<T>(cols);
+  const T shift = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale; }) * inverse_n;
   const T s1 = sum_over<T>(cols, [&](auto col) { return load(x + col) * scale - shift; });
   const T s2 = sum_over<T>(cols, [&](auto col) {
     const T d = load(x + col) * scale - shift;
     return d * d;
   });
-  return moments_of(shift, s1, s2, n);
+  return moments_of(shift, s1, s2, inverse_n);
 }
 
 template <class Element>
@@ -80,7 +80,7 @@ void forward_row(const LayerNormForward& a, std::int64_t row) {
   Moments<T> moments = moments_of_row(x, a.cols, T(1));
   const T scale = rescue_scale(moments.m2, eps);
   if (scale != T(1)) moments = moments_of_row(x, a.cols, scale);
-  const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
+  const RowStatistics<T> s = row_statistics(moments, T(1) / static_cast<T>(a.cols), eps, scale);
   for (std::int64_t col = 0; col < a.cols; ++col) {
     const T x_hat = normalise(load(x + col) * scale, s.shift, s.rstd, s.offset);
     store(y + col, std::fma(x_hat, parameter<Element>(a.weight, a.weight_dtype, col, T(1)),
@@ -125,19 +125,19 @@ void backward_row(const LayerNormBackward& a, std::int64_t row, T* weight_sums, 
   const Element* x = static_cast<const Element*>(a.input) + row * a.row_stride;
   const T mean = static_cast<const T*>(a.mean)[row];
   const T rstd = static_cast<const T*>(a.rstd)[row];
-  const T n = static_cast<T>(a.cols);
   const auto x0 = [&](auto col) { return normalise_stored(load(x + col), mean, rstd); };
   const auto h = [&](auto col) {
     return load(g + col) * parameter<Element>(a.weight, a.weight_dtype, col, T(1));
   };
 
-  GradientSums<T> sums = {};
-  if (a.grad_input != nullptr || weight_sums != nullptr) sums.x0 = sum_over<T>(a.cols, x0);
+  T sum_x0 = T(0), sum_h = T(0), sum_h_x0 = T(0);
+  if (a.grad_input != nullptr || weight_sums != nullptr) sum_x0 = sum_over<T>(a.cols, x0);
   if (a.grad_input != nullptr) {
-    sums.h = sum_over<T>(a.cols, h);
-    sums.h_x0 = sum_over<T>(a.cols, [&](auto col) { return h(col) * x0(col); });
+    sum_h = sum_over<T>(a.cols, h);
+    sum_h_x0 = sum_over<T>(a.cols, [&](auto col) { return h(col) * x0(col); });
   }
-  const GradientAverages<T> average = gradient_averages(sums, n);
+  const GradientAverages<T> average =
+      gradient_averages(sum_x0, sum_h, sum_h_x0, T(1) / static_cast<T>(a.cols));
 
   Element* grad_input = static_cast<Element*>(a.grad_input) + row * a.cols;
   for (std::int64_t col = 0; col < a.cols; ++col) {

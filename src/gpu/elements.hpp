@@ -45,18 +45,18 @@ __device__ void store(T* p, T value) {
 __device__ inline void store(Float16* p, float value) { *p = to_float16(value); }
 __device__ inline void store(BFloat16* p, float value) { *p = to_bfloat16(value); }
 
-/// A weight or bias row whose dtype is known at run time: Element's, or float32. The branch is the
-/// same for all threads.
+/// An array whose dtype is known at run time: Element's, or float32. The branch is the same for all
+/// threads.
 template <class Element>
-class Parameter {
+class MixedArray {
  public:
-  __device__ Parameter(const void* data, Dtype dtype, Compute<Element> if_absent)
+  __device__ MixedArray(const void* data, Dtype dtype, Compute<Element> if_absent)
       : data_(data), is_float_(dtype == Dtype::float32), if_absent_(if_absent) {}
 
-  __device__ Compute<Element> operator[](std::int64_t col) const {
+  __device__ Compute<Element> operator[](std::int64_t i) const {
     if (data_ == nullptr) return if_absent_;
-    if (is_float_) return load<Compute<Element>>(static_cast<const float*>(data_) + col);
-    return load<Compute<Element>>(static_cast<const Element*>(data_) + col);
+    if (is_float_) return load<Compute<Element>>(static_cast<const float*>(data_) + i);
+    return load<Compute<Element>>(static_cast<const Element*>(data_) + i);
   }
 
  private:

@@ -30,12 +30,13 @@ __global__ void __launch_bounds__(kMostThreads)
   using T = Compute<Element>;
   __shared__ T slots[kReductionSlots];
   BlockReduction<T> block(slots);
-  const Parameter<Element> weight(a.weight, a.weight_dtype, T(1));
+  const MixedArray<Element> weight(a.weight, a.weight_dtype, T(1));
+  const MixedArray<Element> grad_output(a.grad_output, a.output_dtype(), T(0));
   T* weight_partial = partials.weight ? partials.weight + blockIdx.x * a.cols : nullptr;
   T* bias_partial = partials.bias ? partials.bias + blockIdx.x * a.cols : nullptr;
 
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-    const Element* g = static_cast<const Element*>(a.grad_output) + row * a.grad_output_row_stride;
+    const std::int64_t g = row * a.grad_output_row_stride;
     const Element* x = static_cast<const Element*>(a.input) + row * a.row_stride;
     const T mean = static_cast<const T*>(a.mean)[row];
     const T rstd = static_cast<const T*>(a.rstd)[row];
@@ -43,18 +44,18 @@ __global__ void __launch_bounds__(kMostThreads)
     T sums[3] = {T(0), T(0), T(0)};
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {
       const T x0 = normalise_stored(load<T>(x + col), mean, rstd);
-      const T h = load<T>(g + col) * weight[col];
+      const T h = grad_output[g + col] * weight[col];
       sums[0] += x0;
       sums[1] += h;
       sums[2] = fma(h, x0, sums[2]);
     }
     block.sum(sums);
     const GradientAverages<T> average =
-        gradient_averages(sums[0], sums[1], sums[2], static_cast<T>(a.cols));
+        gradient_averages(sums[0], sums[1], sums[2], T(1) / static_cast<T>(a.cols));
 
     const bool first = row == blockIdx.x;
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {
-      const T grad = load<T>(g + col);
+      const T grad = grad_output[g + col];
       const T x_hat = normalise_stored(load<T>(x + col), mean, rstd) - average.x0;
       if (a.grad_input != nullptr) {
         store(static_cast<Element*>(a.grad_input) + row * a.cols + col,

@@ -14,13 +14,13 @@ namespace {
 template <class Element, class T>
 __device__ Moments<T> block_moments(const Element* row, std::int64_t cols, T scale,
                                     BlockReduction<T>& block) {
-  const T n = static_cast<T>(cols);
+  const T inverse_n = T(1) / static_cast<T>(cols);
   T total[1] = {T(0)};
   for (std::int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
     total[0] += load<T>(row + col) * scale;
   }
   block.sum(total);
-  const T shift = total[0] / n;
+  const T shift = total[0] * inverse_n;
 
   T centred[2] = {T(0), T(0)};
   for (std::int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
@@ -29,7 +29,7 @@ __device__ Moments<T> block_moments(const Element* row, std::int64_t cols, T sca
     centred[1] = fma(d, d, centred[1]);
   }
   block.sum(centred);
-  return moments_of(shift, centred[0], centred[1], n);
+  return moments_of(shift, centred[0], centred[1], inverse_n);
 }
 
 template <class Element>
@@ -37,22 +37,25 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
   using T = Compute<Element>;
   __shared__ T slots[kReductionSlots];
   BlockReduction<T> block(slots);
-  const Parameter<Element> weight(a.weight, a.weight_dtype, T(1));
-  const Parameter<Element> bias(a.bias, a.bias_dtype, T(0));
+  const MixedArray<Element> weight(a.weight, a.weight_dtype, T(1));
+  const MixedArray<Element> bias(a.bias, a.bias_dtype, T(0));
   const T eps = static_cast<T>(a.eps);
 
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
-    Element* output = static_cast<Element*>(a.output) + row * a.cols;
-
     Moments<T> moments = block_moments(input, a.cols, T(1), block);
     const T scale = rescue_scale(moments.m2, eps);
     if (scale != T(1)) moments = block_moments(input, a.cols, scale, block);
-    const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
+    const RowStatistics<T> s = row_statistics(moments, T(1) / static_cast<T>(a.cols), eps, scale);
 
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {
       const T x_hat = normalise(load<T>(input + col) * scale, s.shift, s.rstd, s.offset);
-      store(output + col, static_cast<T>(fma(x_hat, weight[col], bias[col])));
+      const T y = fma(x_hat, weight[col], bias[col]);
+      if (a.wide_output) {
+        static_cast<T*>(a.output)[row * a.cols + col] = y;
+      } else {
+        store(static_cast<Element*>(a.output) + row * a.cols + col, y);
+      }
     }
     if (threadIdx.x == 0 && a.mean != nullptr) {
       static_cast<T*>(a.mean)[row] = s.unscaled_mean();

@@ -53,10 +53,10 @@ struct Moments {
   T m2;
 };
 
-/// Moments of n values from the sums of pass 2 about `shift`.
+/// Moments of n values from the sums of pass 2 about `shift`. Takes 1 / n: a caller divides once.
 template <class T>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T n) {
-  const T tail = s1 / n;
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T inverse_n) {
+  const T tail = s1 * inverse_n;
   return {shift, tail, std::fma(-s1, tail, s2)};
 }
 
@@ -106,8 +106,9 @@ struct RowStatistics {
 
 /// Statistics of a row of n values from its moments, taken after it was multiplied with `scale`.
 template <class T>
-SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T eps, T scale) {
-  const T variance = (row.m2 < T(0) ? T(0) : row.m2) / n;
+SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T inverse_n, T eps,
+                                                        T scale) {
+  const T variance = (row.m2 < T(0) ? T(0) : row.m2) * inverse_n;
   T scaled_eps = eps * scale * scale;
   // A constant row stays finite when shrinking makes its eps vanish.
   if (eps > T(0) && scaled_eps < Limits<T>::smallest_normal) {
@@ -144,9 +145,10 @@ struct GradientAverages {
 
 /// From the sums of x0, h and h * x0 over a row of n values.
 template <class T>
-SIMPLE_LAYERNORM_INLINE GradientAverages<T> gradient_averages(T sum_x0, T sum_h, T sum_h_x0, T n) {
-  const T x0 = sum_x0 / n;
-  return {x0, sum_h / n, std::fma(-sum_h, x0, sum_h_x0) / n};
+SIMPLE_LAYERNORM_INLINE GradientAverages<T> gradient_averages(T sum_x0, T sum_h, T sum_h_x0,
+                                                              T inverse_n) {
+  const T x0 = sum_x0 * inverse_n;
+  return {x0, sum_h * inverse_n, std::fma(-sum_h, x0, sum_h_x0) * inverse_n};
 }
 
 /// x0 of one element.
