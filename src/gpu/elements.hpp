@@ -21,6 +21,10 @@ struct ComputeType<double> {
 template <class Element>
 using Compute = typename ComputeType<Element>::type;
 
+template <class Element>
+constexpr Dtype kStatisticDtype =
+    sizeof(Compute<Element>) == sizeof(double) ? Dtype::float64 : Dtype::float32;
+
 template <class T>
 __device__ T load(const float* p) {
   return *p;

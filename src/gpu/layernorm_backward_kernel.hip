@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ T slots[kReductionSlots];
   BlockReduction<T> block(slots);
   const MixedArray<Element> weight(a.weight, a.weight_dtype, T(1));
-  const MixedArray<Element> grad_output(a.grad_output, a.output_dtype(), T(0));
+  const MixedArray<Element> grad_output(a.grad_output, a.wide_output ? kStatisticDtype<Element> : a.input_dtype, T(0));
   T* weight_partial = partials.weight ? partials.weight + blockIdx.x * a.cols : nullptr;
   T* bias_partial = partials.bias ? partials.bias + blockIdx.x * a.cols : nullptr;
 
