@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "gpu/architectures.hpp"
 #include "gpu/gpu_runtime.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/library_interface.hpp"
@@ -38,16 +39,11 @@ const Device& current_device() {
   return devices[index];
 }
 
-/// Whether `list`, semicolon-separated, names this architecture.
-bool runs_on(const std::string& list, const std::string& architecture) {
-  return (";" + list + ";").find(";" + architecture + ";") != std::string::npos;
-}
-
 /// The current device, if there is code for it in this build.
 const DeviceProperties& usable_device() {
   const Device& device = current_device();
-  const std::string list = SIMPLE_LAYERNORM_ARCHITECTURES;
-  if (!runs_on(list, device.architecture)) {
+  const std::string list = SIMPLE_LAYERNORM_GPU_ARCHITECTURES;
+  if (!any_runs_on(list, device.architecture)) {
     throw std::runtime_error("simple_layernorm: expected a GPU of one of the architectures in this build (" +
                              list + "), but got " + device.architecture +
                              "; rebuild with its architecture in the list");
@@ -57,7 +53,7 @@ const DeviceProperties& usable_device() {
 
 const LibraryInterface interface{
     SIMPLE_LAYERNORM_LANGUAGE,
-    SIMPLE_LAYERNORM_ARCHITECTURES,
+    SIMPLE_LAYERNORM_GPU_ARCHITECTURES,
     [] { return current_device().architecture; },
     [](const LayerNormForward&) { return std::size_t{0}; },
     [](const LayerNormForward& arguments, void*, void* stream) {

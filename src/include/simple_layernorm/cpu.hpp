@@ -7,6 +7,7 @@
 
 #include "simple_layernorm/layer_norm.hpp"
 
+#pragma GCC visibility push(default)
 namespace simple_layernorm::cpu {
 
 /// Lends threads to a kernel: calls task(i) once for every i in [0, tasks), on any threads, in any
@@ -33,3 +34,4 @@ void layer_norm_backward(const LayerNormBackward& arguments, void* workspace,
 const char* level();
 
 }  // namespace simple_layernorm::cpu
+#pragma GCC visibility pop

@@ -13,6 +13,7 @@
 
 #include "simple_layernorm/layer_norm.hpp"
 
+#pragma GCC visibility push(default)
 namespace simple_layernorm::gpu {
 
 /// What was compiled. Never throws and opens no library.
@@ -37,3 +38,4 @@ void layer_norm_forward(const LayerNormForward& arguments, void* workspace, void
 void layer_norm_backward(const LayerNormBackward& arguments, void* workspace, void* stream);
 
 }  // namespace simple_layernorm::gpu
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#pragma GCC visibility push(default)
 namespace simple_layernorm::torch_ops {
 
 /// LayerNorm over the last normalized_shape.size() dimensions of `input`, whose sizes must equal
@@ -18,3 +19,4 @@ at::Tensor layer_norm(const at::Tensor& input, c10::SymIntArrayRef normalized_sh
                       const std::optional<at::Tensor>& bias = {}, double eps = 1e-5);
 
 }  // namespace simple_layernorm::torch_ops
+#pragma GCC visibility pop
