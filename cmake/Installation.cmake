@@ -25,4 +25,5 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/simple_layernormConfig.cmake
 
 if(SKBUILD)
   install(TARGETS simple_layernorm_python LIBRARY DESTINATION .)
+  include(BuildInfo)
 endif()

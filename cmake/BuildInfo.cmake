@@ -1,0 +1,22 @@
+# simple_layernorm/_build_info.py: what the Python package knows of its own build.
+
+set(kernel_source_folders src/gpu src/math)
+list(TRANSFORM kernel_source_folders APPEND /* OUTPUT_VARIABLE patterns)
+file(GLOB kernel_sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ${patterns})
+list(SORT kernel_sources)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_sources})
+set(text "")
+foreach(file IN LISTS kernel_sources)
+  file(READ ${file} content)
+  string(APPEND text "${content}")
+endforeach()
+string(SHA256 kernel_sources "${text}")
+
+set(cxx_compiler "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+set(gpu_compiler "")
+if(NOT SIMPLE_LAYERNORM_GPU_LANGUAGE STREQUAL "off")
+  string(TOUPPER ${SIMPLE_LAYERNORM_GPU_LANGUAGE} language)
+  set(gpu_compiler "${CMAKE_${language}_COMPILER_ID} ${CMAKE_${language}_COMPILER_VERSION}")
+endif()
+configure_file(cmake/_build_info.py.in _build_info.py @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/_build_info.py DESTINATION .)
