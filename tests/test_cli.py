@@ -1,5 +1,6 @@
 """The command line: what it prints, what it refuses, and that it can fail."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from simple_layernorm import devices, verify
+from simple_layernorm import _C, devices, verify
 from simple_layernorm.__main__ import main
 
 SMALL = ["--device", "cpu", "--rows", "3", "--cols", "40"]
@@ -195,3 +196,19 @@ def test_cmake_dir_is_inside_the_package(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["--cmake-dir"]) == 0
     folder = Path(capsys.readouterr().out.strip())
     assert folder.parts[-4:] == ("simple_layernorm", "share", "cmake", "simple_layernorm")
+
+
+def test_info_prints_versions_and_a_line_per_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    assert torch.__version__ in printed
+    assert f"cpu/{_C.cpu_level()}" in printed
+
+
+def test_info_as_json_is_the_same_information(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["torch"]["version"] == torch.__version__
+    assert found["gpu_language"] in ("hip", "cuda", "off")
+    assert found["devices"][0]["kernel"] == f"cpu/{found['cpu_level']}"
+    assert len(found["devices"]) == 1 + torch.cuda.device_count()

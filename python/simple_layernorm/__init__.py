@@ -2,5 +2,7 @@
 
 from simple_layernorm import _loader  # noqa: F401  checks torch before _C is loaded
 from simple_layernorm.functional import layer_norm
+from simple_layernorm.modules import LayerNorm
+from simple_layernorm.patching import PatchReport, patch, unpatch
 
-__all__ = ["layer_norm"]
+__all__ = ["LayerNorm", "PatchReport", "layer_norm", "patch", "unpatch"]
