@@ -1,6 +1,6 @@
-"""The wheel's requirement on torch: the minor version of the installed torch, which it is linked with.
+"""The wheel's requirement on torch: the minor version of the installed one, which it links.
 
-scikit-build-core asks for it before anything is compiled, so that a missing torch is an error within
+scikit-build-core asks for it before anything is compiled, so that a missing torch is an error in
 seconds. A static requirement would let pip fetch gigabytes first, of a version that may differ.
 """
 

@@ -1,7 +1,7 @@
 """Imported before the compiled module: raises ImportError unless torch is the one that it links.
 
-Under another minor version it may load and compute wrongly, or fail on a mangled name. Under a torch
-for the other GPU language two GPU runtimes would meet in one process.
+Under another minor version it may load and compute wrongly, or fail on a mangled name. Under a
+torch for the other GPU language two GPU runtimes would meet in one process.
 """
 
 import torch
@@ -29,6 +29,6 @@ def _difference(running: str) -> str | None:
 
 if difference := _difference(str(torch.__version__)):
     raise ImportError(
-        f"simple_layernorm {difference}, but the installed torch is {torch.__version__}; rebuild it "
-        "in its source tree: pip install --force-reinstall --no-deps ."
+        f"simple_layernorm {difference}, but the installed torch is {torch.__version__}; rebuild "
+        "it in its source tree: pip install --force-reinstall --no-deps ."
     )

@@ -9,9 +9,9 @@ namespace simple_layernorm::gpu {
 
 /// NVIDIA's "sm_90a" or "compute_120" in parts; `kind` is empty for AMD's "gfx90a".
 struct CudaArchitecture {
-  std::string_view kind;    ///< "sm": machine code; "compute": code that the driver translates
-  int capability = 0;       ///< 10 * major + minor
-  bool specific = false;    ///< "a": with instructions that no other capability has
+  std::string_view kind;  ///< "sm": machine code; "compute": code that the driver translates
+  int capability = 0;     ///< 10 * major + minor
+  bool specific = false;  ///< "a": with instructions that no other capability has
 };
 
 inline CudaArchitecture parse_cuda_architecture(std::string_view name) {

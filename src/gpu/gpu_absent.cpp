@@ -9,8 +9,8 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw std::runtime_error(
-      "simple_layernorm: expected a build with GPU kernels, but this one has none (" SIMPLE_LAYERNORM_GPU_REASON
-      "); rebuild with SIMPLE_LAYERNORM_GPU=HIP or CUDA");
+      "simple_layernorm: expected a build with GPU kernels, but this one has none "
+      "(" SIMPLE_LAYERNORM_GPU_REASON "); rebuild with SIMPLE_LAYERNORM_GPU=HIP or CUDA");
 }
 
 }  // namespace
