@@ -1,0 +1,70 @@
+// What a test case is: a problem, the numbers in it, and the ways it may lie in memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "driver/device_array.hpp"
+
+namespace emulation_tests {
+
+enum class Parameter { absent, as_input, float32 };
+
+/// Numbers that a row may hold; each is a way for LayerNorm to go wrong.
+enum class Content {
+  ordinary,
+  far_from_zero,  ///< mean 1e4, spread 1e-3 where the dtype can tell them apart
+  huge,           ///< squares overflow
+  tiny,           ///< squares underflow, eps is 0
+  constant,
+  not_finite,  ///< one infinity, in the middle row
+};
+
+struct Case {
+  std::int64_t rows = 1, cols = 1;
+  Dtype dtype = Dtype::float32;
+  Parameter weight = Parameter::absent, bias = Parameter::absent;
+  bool statistics = true;    ///< forward: mean and rstd are wanted
+  bool wide_output = false;  ///< output or grad_output is float32 where input has 16 bits
+  Content content = Content::ordinary;
+  bool grad_input = true, grad_weight = true, grad_bias = true;
+  int multiprocessors = 4;
+
+  double eps() const { return content == Content::tiny ? 0.0 : 0.01; }
+  Dtype weight_dtype() const { return weight == Parameter::as_input ? dtype : compute_if_16(); }
+  Dtype bias_dtype() const { return bias == Parameter::as_input ? dtype : compute_if_16(); }
+  Dtype statistic_dtype() const { return simple_layernorm::statistic_dtype(dtype); }
+  Dtype output_dtype() const { return wide_output ? statistic_dtype() : dtype; }
+  std::string text() const;
+
+ private:
+  Dtype compute_if_16() const { return dtype == Dtype::float64 ? dtype : Dtype::float32; }
+};
+
+/// Rows [first, first + count) of a case, somewhere in memory.
+struct Placement {
+  std::int64_t first = 0, count = 0;
+  std::int64_t offset = 0;   ///< of every array, in elements: misaligned unless 0
+  std::int64_t padding = 0;  ///< between rows
+};
+
+/// The numbers of a case, already rounded to their dtypes.
+struct Numbers {
+  std::vector<double> input, grad_output;  ///< [rows, cols]
+  std::vector<double> weight, bias;        ///< [cols]; ones and zeros where absent
+};
+
+Numbers numbers_of(const Case& c);
+const char* name_of(Dtype dtype);
+
+/// The cases that a driver runs: every dtype on every kind of row length.
+std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols);
+std::vector<Case> backward_cases(const std::vector<std::int64_t>& cols);
+
+/// Runs a case under all schedules and placements, and reports the first difference from the
+/// reference or between two runs by ending the program.
+void check_forward(const Case& c);
+void check_backward(const Case& c);
+
+}  // namespace emulation_tests

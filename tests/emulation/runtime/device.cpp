@@ -1,0 +1,130 @@
+// The runtime API's functions, for a device with AMD's limits.
+
+#include "device.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "fault.hpp"
+#include "grid.hpp"
+#include "schedule.hpp"
+
+// Addresses of all kernels, written by the compiler: see __global__ in hip_runtime.h.
+extern "C" const void* __start___patchable_function_entries[];
+extern "C" const void* __stop___patchable_function_entries[];
+
+namespace emulation {
+namespace {
+
+constexpr std::size_t kSharedBytesPerBlock = 64 << 10;
+constexpr int kMostThreadsPerBlock = 1024;
+constexpr int kMostThreadsPerMultiprocessor = 2048;
+
+hipError_t last_error = hipSuccess;
+std::set<const void*> launched;
+
+bool is_valid(const Launch& launch) {
+  const std::uint64_t threads = std::uint64_t{launch.grid.x} * launch.block.x;
+  return launch.grid.x > 0 && launch.grid.y == 1 && launch.grid.z == 1 && launch.block.x > 0 &&
+         launch.block.x <= kMostThreadsPerBlock && launch.block.y == 1 && launch.block.z == 1 &&
+         threads < std::uint64_t{1} << 32 && launch.shared_bytes <= kSharedBytesPerBlock;
+}
+
+}  // namespace
+
+std::vector<const void*> compiled_kernels() {
+  return std::vector<const void*>(__start___patchable_function_entries,
+                                  __stop___patchable_function_entries);
+}
+
+std::vector<const void*> launched_kernels() {
+  const std::vector<const void*> kernels(launched.begin(), launched.end());
+  launched.clear();
+  return kernels;
+}
+
+hipError_t blocks_per_multiprocessor(int* blocks, const void*, int threads,
+                                     std::size_t shared_bytes) {
+  if (threads <= 0 || threads > kMostThreadsPerBlock || shared_bytes > kSharedBytesPerBlock) {
+    *blocks = 0;
+    return last_error = hipErrorInvalidValue;
+  }
+  *blocks = std::min(schedule.blocks_per_multiprocessor, kMostThreadsPerMultiprocessor / threads);
+  if (shared_bytes > 0) {
+    *blocks = std::min(*blocks, static_cast<int>(kSharedBytesPerBlock / shared_bytes));
+  }
+  return hipSuccess;
+}
+
+hipError_t set_attribute(const void*, hipFuncAttribute, int value) {
+  const bool fits = static_cast<std::size_t>(value) <= kSharedBytesPerBlock;
+  return fits ? hipSuccess : last_error = hipErrorInvalidValue;
+}
+
+void run(const Launch& launch) {
+  if (!is_valid(launch)) {
+    last_error = hipErrorInvalidConfiguration;
+    return;
+  }
+  launched.insert(launch.kernel);
+  int resident = 0;
+  blocks_per_multiprocessor(&resident, launch.kernel, static_cast<int>(launch.block.x),
+                            launch.shared_bytes);
+  run_grid(launch, resident * schedule.multiprocessors);
+}
+
+}  // namespace emulation
+
+using namespace emulation;
+
+hipError_t hipGetDevice(int* device) {
+  *device = 0;
+  return hipSuccess;
+}
+
+hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "emulated device");
+  std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "%s",
+                warpSize == 64 ? "gfx90a:sramecc+:xnack-" : "gfx1030");
+  properties->warpSize = warpSize;
+  properties->multiProcessorCount = schedule.multiprocessors;
+  properties->sharedMemPerBlock = kSharedBytesPerBlock;
+  properties->maxSharedMemoryPerMultiProcessor = kSharedBytesPerBlock;
+  properties->regsPerBlock = 64 << 10;
+  properties->maxThreadsPerBlock = kMostThreadsPerBlock;
+  properties->maxThreadsPerMultiProcessor = kMostThreadsPerMultiprocessor;
+  properties->l2CacheSize = 4 << 20;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
+  hipDeviceProp_t properties;
+  hipGetDeviceProperties(&properties, device);
+  switch (attribute) {
+    case hipDeviceAttributeMultiprocessorCount: *value = properties.multiProcessorCount; break;
+    case hipDeviceAttributeWarpSize: *value = properties.warpSize; break;
+    case hipDeviceAttributeMaxSharedMemoryPerBlock:
+      *value = static_cast<int>(properties.sharedMemPerBlock);
+      break;
+    case hipDeviceAttributeL2CacheSize: *value = properties.l2CacheSize; break;
+  }
+  return hipSuccess;
+}
+
+hipError_t hipGetLastError() {
+  const hipError_t error = last_error;
+  last_error = hipSuccess;
+  return error;
+}
+
+const char* hipGetErrorString(hipError_t error) {
+  switch (error) {
+    case hipSuccess: return "no error";
+    case hipErrorInvalidValue: return "invalid argument";
+    case hipErrorInvalidConfiguration: return "invalid configuration argument";
+  }
+  return "unknown error";
+}
