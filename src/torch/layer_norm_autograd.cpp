@@ -22,7 +22,9 @@ bool has_tangent(const at::Tensor& tensor) {
 }
 bool has_tangent(const OptionalTensor& tensor) { return tensor && has_tangent(*tensor); }
 
-bool requires_grad(const OptionalTensor& tensor) { return is_present(tensor) && tensor->requires_grad(); }
+bool requires_grad(const OptionalTensor& tensor) {
+  return is_present(tensor) && tensor->requires_grad();
+}
 
 /// Whether a torch.func transform is running; functorch includes this key as long as one is.
 bool in_functorch_transform() {

@@ -104,8 +104,7 @@ Tensors layer_norm_backward_batched(const at::Tensor& grad_output, const at::Ten
   std::vector<c10::SymInt> kept(mean.sym_sizes().begin(), mean.sym_sizes().end());
   kept.insert(kept.end(), dims.size(), 1);
   const at::Tensor row_rstd = rstd.reshape_symint(kept);
-  const at::Tensor x0 =
-      (input.to(mean.scalar_type()) - mean.reshape_symint(kept)) * row_rstd;
+  const at::Tensor x0 = (input.to(mean.scalar_type()) - mean.reshape_symint(kept)) * row_rstd;
   return gradients(grad_output, x0 - mean_of_row(x0, dims), row_rstd, dims, weight,
                    input.scalar_type(), bias_dtype.value_or(input.scalar_type()), output_mask);
 }

@@ -53,7 +53,8 @@ PyMethodDef kLayerNorm = {
 
 /// The seed's function: every row of the last dimension, without weight and bias.
 at::Tensor layernorm_forward(const at::Tensor& x, double eps) {
-  TORCH_CHECK(x.dim() >= 1, "layernorm_forward: expected x of at least one dimension, but got none");
+  TORCH_CHECK(x.dim() >= 1,
+              "layernorm_forward: expected x of at least one dimension, but got none");
   const c10::SymInt cols = x.sym_sizes().back();
   return torch_ops::layer_norm(x, {cols}, {}, {}, eps);
 }

@@ -48,8 +48,9 @@ void check_input(const char* op, const at::Tensor& input, Sizes normalized_shape
   const Sizes sizes = sizes_of(input, normalized_shape);
   TORCH_CHECK(sizes.size() >= normalized_shape.size() &&
                   sizes.slice(sizes.size() - normalized_shape.size()).equals(normalized_shape),
-              op, ": expected input whose last dimensions are normalized_shape = ",
-              normalized_shape, ", but got shape ", sizes);
+              op,
+              ": expected input whose last dimensions are normalized_shape = ", normalized_shape,
+              ", but got shape ", sizes);
   switch (input.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -100,11 +101,10 @@ void check_layer_norm_backward(const char* op, const at::Tensor& grad_output,
               ": expected bias_dtype to be input's dtype ", input.scalar_type(), or_float(input),
               ", but got ", *bias_dtype);
   const auto shape = input.sym_sizes();
-  TORCH_CHECK(grad_output.sym_sizes().equals(shape) &&
-                  is_parameter_dtype(grad_output.scalar_type(), input),
-              op, ": expected grad_output of shape ", shape, " and dtype ", input.scalar_type(),
-              or_float(input), ", but got ", grad_output.sym_sizes(), " of ",
-              grad_output.scalar_type());
+  TORCH_CHECK(
+      grad_output.sym_sizes().equals(shape) && is_parameter_dtype(grad_output.scalar_type(), input),
+      op, ": expected grad_output of shape ", shape, " and dtype ", input.scalar_type(),
+      or_float(input), ", but got ", grad_output.sym_sizes(), " of ", grad_output.scalar_type());
   check_device(op, "grad_output", grad_output, input);
   const auto leading = shape.slice(0, shape.size() - normalized_shape.size());
   for (const at::Tensor* statistic : {&mean, &rstd}) {
@@ -133,7 +133,8 @@ Rows as_rows(const at::Tensor& tensor, std::size_t normalized_dims) {
   const std::size_t split = sizes.size() - normalized_dims;
   const std::int64_t rows = c10::multiply_integers(sizes.slice(0, split));
   const std::int64_t cols = c10::multiply_integers(sizes.slice(split));
-  if (tensor.is_contiguous()) return {c10::MaybeOwned<at::Tensor>::borrowed(tensor), rows, cols, cols};
+  if (tensor.is_contiguous())
+    return {c10::MaybeOwned<at::Tensor>::borrowed(tensor), rows, cols, cols};
 
   // Dimensions of size 1 have strides that nobody reads.
   bool contiguous_cols = true;
@@ -159,8 +160,9 @@ Rows as_rows(const at::Tensor& tensor, std::size_t normalized_dims) {
     return {c10::MaybeOwned<at::Tensor>::borrowed(tensor), rows, cols, row_stride};
   }
   const bool one_row = even_rows && row_stride == 0 && rows > 0;
-  at::Tensor copy = one_row ? tensor.as_strided(sizes.slice(split), strides.slice(split)).contiguous()
-                            : tensor.contiguous();
+  at::Tensor copy = one_row
+                        ? tensor.as_strided(sizes.slice(split), strides.slice(split)).contiguous()
+                        : tensor.contiguous();
   return {c10::MaybeOwned<at::Tensor>::owned(std::move(copy)), rows, cols, one_row ? 0 : cols};
 }
 

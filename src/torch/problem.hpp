@@ -34,15 +34,17 @@ inline at::ScalarType statistic_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-inline bool has_16_bits(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+inline bool has_16_bits(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16;
+}
 
 inline bool is_present(const OptionalTensor& tensor) {
   return tensor.has_value() && tensor->defined();
 }
 
-/// Sizes and row stride of a tensor seen as rows, and the tensor that they describe: the same one if
-/// its normalised dimensions are contiguous and its rows equally far apart, one row with stride 0 if
-/// all rows are the same memory, else a contiguous copy.
+/// Sizes and row stride of a tensor seen as rows, and the tensor that they describe: the same one
+/// if its normalised dimensions are contiguous and its rows equally far apart, one row with stride
+/// 0 if all rows are the same memory, else a contiguous copy.
 struct Rows {
   c10::MaybeOwned<at::Tensor> tensor;
   std::int64_t rows;
