@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from simple_layernorm import _C, info, verify
+from simple_layernorm import _C, bench, info, verify
 from simple_layernorm.errors import UserError
 
 _COMMANDS = {
     "verify": (verify, "compare this library with torch, on random data or your own"),
+    "bench": (bench, "measure beside torch, other norm libraries and what memory allows"),
     "info": (info, "versions, build, devices and their kernels"),
 }
 

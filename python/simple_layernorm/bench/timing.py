@@ -1,0 +1,134 @@
+"""How long a call takes, in microseconds, contenders interleaved so that all see the same machine.
+
+Three clocks: device time with the last-level cache flushed, device time of a replayed graph, and
+wall time of the calling thread. Every one returns a median per contender.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter_ns
+
+import torch
+
+from simple_layernorm.bench.cases import CALL, CALL_GRAD, REPLAY, Case
+from simple_layernorm.bench.contenders import Call
+
+Calls = Mapping[str, Call]
+Timer = Callable[[Calls], dict[str, float]]
+
+ROUNDS = 3  # of every contender in turn, on a GPU
+WARMUP_MS = 4
+REPLAYED_CALLS = 20
+REPLAYS = 40
+HOST_CALLS = 50  # without a synchronisation: far below the depth of a GPU launch queue
+HOST_BLOCKS = 200  # short ones, so that few of them meet another process
+SHORTEST_NS = 50_000  # of what one reading of the clock spans on the CPU
+FEWEST_ROUNDS = 7
+MOST_ROUNDS = 300
+
+
+def timer_for(case: Case, device: str, budget_ms: float) -> Timer:
+    """The clock that fits the case. `budget_ms` is for one contender."""
+    if case.work in (CALL, CALL_GRAD):
+        return host_cost
+    if case.work == REPLAY:
+        return replayed
+    if device == "cpu":
+        return lambda calls: wall(calls, budget_ms)
+    return lambda calls: flushed(calls, budget_ms)
+
+
+def flushed(calls: Calls, budget_ms: float) -> dict[str, float]:
+    """Device time by triton's do_bench: its median, with the cache flushed before each call."""
+    from triton.testing import do_bench
+
+    readings: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            ms = do_bench(call, warmup=WARMUP_MS, rep=budget_ms / ROUNDS, return_mode="median")
+            readings[name].append(ms * 1e3)
+    return {name: median(times) for name, times in readings.items()}
+
+
+def replayed(calls: Calls) -> dict[str, float]:
+    """Device time of one of the calls in a replayed graph, so that no host is in the way."""
+    graphs = {name: _capture(call) for name, call in calls.items()}
+    readings: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(REPLAYS):
+        for name, graph in graphs.items():
+            start, end = _event(), _event()
+            graph.replay()  # wakes the device up: an idle one answers late
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            readings[name].append(start.elapsed_time(end) * 1e3 / REPLAYED_CALLS)
+    return {name: median(times) for name, times in readings.items()}
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _capture(call: Call) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(REPLAYED_CALLS):
+            call()
+    return graph
+
+
+def host_cost(calls: Calls) -> dict[str, float]:
+    """Wall time of an eager call on its thread; a GPU's work is waited for outside the clock."""
+    readings: dict[str, list[float]] = {name: [] for name in calls}
+    gc.disable()
+    try:
+        for _ in range(HOST_BLOCKS):
+            for name, call in calls.items():
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                start = perf_counter_ns()
+                for _ in range(HOST_CALLS):
+                    call()
+                readings[name].append((perf_counter_ns() - start) / HOST_CALLS / 1e3)
+    finally:
+        gc.enable()
+    return {name: median(times) for name, times in readings.items()}
+
+
+def wall(calls: Calls, budget_ms: float) -> dict[str, float]:
+    """Wall time on the CPU: one reading per contender and round, the order turning each round."""
+    repeats = {}
+    spent_ns = 0
+    for name, call in calls.items():
+        start = perf_counter_ns()
+        call()
+        first = max(1, perf_counter_ns() - start)
+        repeats[name] = max(1, SHORTEST_NS // first)
+        spent_ns += first * repeats[name]
+    rounds = int(budget_ms * 1e6 * len(calls) / spent_ns)
+    rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, rounds))
+    readings: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            order = order[1:] + order[:1]
+            for name in order:
+                call, count = calls[name], repeats[name]
+                start = perf_counter_ns()
+                for _ in range(count):
+                    call()
+                readings[name].append((perf_counter_ns() - start) / count / 1e3)
+    finally:
+        gc.enable()
+    return {name: median(times) for name, times in readings.items()}
