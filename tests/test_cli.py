@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from simple_layernorm import _C, devices, verify
+from simple_layernorm import _C, comparison, devices, verify
 from simple_layernorm.__main__ import main
 
 SMALL = ["--device", "cpu", "--rows", "3", "--cols", "40"]
@@ -35,22 +36,20 @@ def _off_by_a_thousandth(output: Tensor) -> Tensor:
     return output * 1.001
 
 
-def _nan_in_one_place(output: Tensor) -> Tensor:
-    output[-1, -1] = torch.nan
-    return output
+def _nan_in_one_row(output: Tensor) -> Tensor:
+    return torch.cat([output[:-1], torch.full_like(output[-1:], torch.nan)])
 
 
 def _zero(output: Tensor) -> Tensor:
-    return torch.zeros_like(output)
+    return output * 0
 
 
 def _last_row_unwritten(output: Tensor) -> Tensor:
-    output[-1] = 0
-    return output
+    return torch.cat([output[:-1], torch.zeros_like(output[-1:])])
 
 
 @pytest.mark.parametrize(
-    "damage", [_off_by_a_thousandth, _nan_in_one_place, _zero, _last_row_unwritten]
+    "damage", [_off_by_a_thousandth, _nan_in_one_row, _zero, _last_row_unwritten]
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_verify_fails_on_a_damaged_output(
@@ -59,16 +58,47 @@ def test_verify_fails_on_a_damaged_output(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    right = verify.layer_norm
-    monkeypatch.setattr(verify, "layer_norm", lambda *arguments: damage(right(*arguments)))
+    right = comparison.layer_norm
+    monkeypatch.setattr(comparison, "layer_norm", lambda *arguments: damage(right(*arguments)))
     assert main(["verify", *SMALL, "--dtype", dtype]) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("FAIL: 0 of 1")
+
+
+def test_verify_fails_in_one_line_when_the_operator_raises(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: Any) -> Tensor:
+        raise RuntimeError("the launch failed\nand a trace of it")
+
+    monkeypatch.setattr(comparison, "layer_norm", broken)
+    assert main(["verify", *SMALL]) == 1
+    printed = capsys.readouterr().out
+    assert "3 x 40: FAIL: the launch failed" in printed
+    assert printed.splitlines()[-1].startswith("FAIL: 0 of 1")
+
+
+@pytest.mark.parametrize("damaged", ["input", "weight", "bias"])
+def test_verify_fails_on_a_damaged_gradient(
+    damaged: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = torch.autograd.grad
+
+    def wrong(*arguments: Any) -> list[Tensor]:
+        gradients = dict(zip(comparison.GRADIENTS, right(*arguments), strict=True))
+        gradients[damaged] = gradients[damaged] * 1.01
+        return list(gradients.values())
+
+    monkeypatch.setattr(torch.autograd, "grad", wrong)
+    assert main(["verify", *SMALL]) == 1
+    printed = capsys.readouterr().out
+    assert "tolerance 1e-04: PASS" in printed  # of the output
+    assert "tolerance 1e-04: FAIL" in printed  # of the gradients
 
 
 def test_verify_is_judged_by_float64_where_torch_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     values = 1e4 + 1e-3 * torch.randn(16, 768, generator=torch.Generator().manual_seed(0))
     ones, zeros = torch.ones(768), torch.zeros(768)
-    result = verify.check(verify.Case("large mean", values, ones, zeros))
+    result = comparison.check(comparison.Case("large mean", values, ones, zeros))
     assert result.torch_against_float64.largest > 1e-3
     assert result.judge == "float64"
     assert result.passed

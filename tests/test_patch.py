@@ -3,7 +3,8 @@
 import copy
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -255,3 +256,91 @@ def test_different_eps_in_an_encoder_layer_rules_the_fused_path_out(x: Tensor) -
 def test_decoder_layers_are_patched() -> None:
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True), 1)
     assert len(patch(decoder).swapped) == 3
+
+
+def test_a_patched_model_trains_as_before_and_its_optimizer_goes_on(x: Tensor) -> None:
+    models = [Block().double() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.1) for model in models]
+    for step in range(4):
+        if step == 2:
+            patch(models[1])
+        losses = []
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss = model(x.double()).cos().sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(*losses)
+    for ours, torchs in zip(models[1].parameters(), models[0].parameters(), strict=True):
+        torch.testing.assert_close(ours, torchs)
+
+
+def test_full_backward_hooks_survive(x: Tensor) -> None:
+    model = Block()
+    calls = []
+    model.norm.register_full_backward_hook(lambda module, grad_in, grad_out: calls.append(1))
+    patch(model)
+    model(x.requires_grad_()).sum().backward()
+    assert calls == [1]
+
+
+def test_an_encoder_layer_patched_on_purpose_trains_with_the_kernels(x: Tensor) -> None:
+    layer = _encoder_layer(batch_first=True)
+    patch(layer.norm1)
+    with torch.profiler.profile() as profile:
+        layer(x).sum().backward()
+    assert "simple_layernorm::layer_norm" in {event.name for event in profile.events()}
+
+
+def test_a_compiled_model_computes_with_this_library_after_a_patch(x: Tensor) -> None:
+    model = Block()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        before = compiled(x)
+        assert patch(compiled).swapped == ("_orig_mod.norm", "_orig_mod.out")
+        with torch.profiler.profile() as profile:
+            after = compiled(x)
+    torch.testing.assert_close(after, before)
+    assert "simple_layernorm::layer_norm" in {event.name for event in profile.events()}
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    """A group of one process, enough for the wrappers to do all they do."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_patched_model_trains_under_distributed_data_parallel(x: Tensor) -> None:
+    model, reference = Block(), Block()
+    model.load_state_dict(reference.state_dict())
+    patch(model)
+    nn.parallel.DistributedDataParallel(model)(x).sin().sum().backward()
+    reference(x).sin().sum().backward()
+    for ours, torchs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, torchs.grad)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_patched_model_trains_under_fully_sharded_data_parallel(x: Tensor) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, reference = Block(), Block()
+    model.load_state_dict(reference.state_dict())
+    patch(model)
+    mesh = init_device_mesh("cpu", (1,))
+    fully_shard(model.norm, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(x).sin().sum().backward()
+    reference(x).sin().sum().backward()
+    for ours, torchs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.full_tensor(), torchs.grad)
+    report = patch(model)
+    assert list(report.skipped) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from simple_layernorm import _C
+from simple_layernorm import _C, _build_info
 from simple_layernorm.errors import UserError
 
 
@@ -70,7 +70,7 @@ def _gpu_kernel(index: int, torch_language: str, architecture: str) -> tuple[str
     language, architectures = _C.gpu_build()
     rebuild = f"rebuild with -C cmake.define.SIMPLE_LAYERNORM_GPU={torch_language.upper()}"
     if language == "off":
-        return None, f"this build has no GPU kernels; {rebuild}"
+        return None, f"this build has no GPU kernels ({_build_info.gpu_reason}); {rebuild}"
     if language != torch_language:
         return None, f"this build's kernels are {language}, torch's are {torch_language}; {rebuild}"
     try:

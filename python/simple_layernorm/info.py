@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import importlib
 import json
 import platform
 from importlib import metadata
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from simple_layernorm import _C, devices
+from simple_layernorm import _C, _build_info, devices
 
 
 def collect() -> dict[str, Any]:
@@ -26,21 +25,12 @@ def collect() -> dict[str, Any]:
             "cuda": torch.version.cuda,
             "threads": torch.get_num_threads(),
         },
-        "build": _build_information(),
+        "build": {k: v for k, v in vars(_build_info).items() if not k.startswith("_")},
         "gpu_language": language,
         "gpu_architectures": architectures.split(";") if architectures else [],
         "cpu_level": _C.cpu_level(),
         "devices": [dataclasses.asdict(device) for device in devices.all_reports()],
     }
-
-
-def _build_information() -> dict[str, Any]:
-    """The names that the build wrote into _build_info.py."""
-    try:
-        module = importlib.import_module("simple_layernorm._build_info")
-    except ModuleNotFoundError:
-        return {}
-    return {name: value for name, value in vars(module).items() if not name.startswith("_")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,13 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(found, indent=2))
         return 0
+    build = found["build"]
     lines = {
-        "simple_layernorm": found["simple_layernorm"],
+        "simple_layernorm": f"{found['simple_layernorm']}, kernels {build['kernel_sources'][:12]}",
         "python": f"{found['python']} on {found['platform']}",
         "torch": _torch_line(found["torch"]),
-        **{f"build {name}": value for name, value in found["build"].items()},
-        "GPU kernels": " ".join([found["gpu_language"], *found["gpu_architectures"]]),
-        "CPU level": found["cpu_level"],
+        "built with": f"torch {build['torch_version']} ({build['torch_flavour']}), "
+        f"Python {build['python_version']}, {build['cxx_compiler']}, CMake "
+        f"{build['cmake_version']}, {build['build_type']}",
+        "GPU kernels": _gpu_line(found),
+        "CPU kernels": found["cpu_level"],
     }
     for device in found["devices"]:
         kernel = device["kernel"] or f"no kernel: {device['reason']}"
@@ -68,6 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in lines.items():
         print(f"{name:{width}}  {value}")
     return 0
+
+
+def _gpu_line(found: dict[str, Any]) -> str:
+    if found["gpu_language"] == "off":
+        return f"none: {found['build']['gpu_reason']}"
+    architectures = " ".join(found["gpu_architectures"])
+    return f"{found['gpu_language']} for {architectures}, {found['build']['gpu_compiler']}"
 
 
 def _torch_line(found: dict[str, Any]) -> str:
