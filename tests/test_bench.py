@@ -458,6 +458,43 @@ class TestSimulatedGpu:
         assert results.runs[0]["gpu"] == "a GPU"
         assert picture.exists()
 
+    def test_a_graph_that_cannot_be_captured_costs_its_own_cell_only(
+        self, simulated_gpu, tmp_path, monkeypatch
+    ):
+        class Refusing(_Graph):
+            captures = 0
+
+            def __init__(self, *arguments: object) -> None:
+                super().__init__(*arguments)
+                Refusing.captures += 1
+                if Refusing.captures == 1:
+                    raise RuntimeError("capture of ours failed")
+
+        monkeypatch.setattr(torch.cuda, "graph", Refusing)
+        path = tmp_path / "r.json"
+        words = ("--device", "cuda", "--peers", "torch", "--cases", "small", "--sizes", "16x64")
+        assert bench.run(parse(*words, "--json", str(path))) == 1
+        found = {c.contender: c for c in store.load(path).cells.values()}
+        assert found["ours"].why == "RuntimeError: capture of ours failed"
+        assert found["torch"].us
+
+    def test_a_fault_of_the_device_ends_the_run_and_records_nothing_of_its_case(
+        self, simulated_gpu, tmp_path, monkeypatch, capsys
+    ):
+        def fault(*_: object) -> None:
+            raise RuntimeError("illegal memory access")
+
+        monkeypatch.setitem(contenders.FACTORIES, "torch", lambda: contenders.Contender(fault))
+        path = tmp_path / "r.json"
+        words = ("--device", "cuda", "--peers", "torch", "--cases", "forward", "--cols", "64")
+        words += ("--elements", "2^12", "--dtypes", "float32", "--json", str(path))
+        assert bench.run(parse(*words)) == 0, "a peer's own failure is no fault"
+        path.unlink()
+        monkeypatch.setattr(torch.cuda, "synchronize", fault)
+        assert bench.run(parse(*words)) == 1
+        assert not path.exists()
+        assert "illegal memory access" in capsys.readouterr().out
+
     def test_another_plan_is_a_contender_of_its_own(self, simulated_gpu, tmp_path):
         path = tmp_path / "r.json"
         words = ("--device", "cuda", "--peers", "--cases", "forward", "--cols", "64", "--elements",

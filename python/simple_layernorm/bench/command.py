@@ -16,7 +16,7 @@ from simple_layernorm.bench import environment
 from simple_layernorm.bench.bars import BARS
 from simple_layernorm.bench.cases import Case, groups_of, select
 from simple_layernorm.bench.contenders import FACTORIES, OURS, Contender, importable
-from simple_layernorm.bench.measure import contenders_of, measure
+from simple_layernorm.bench.measure import DeviceLost, contenders_of, measure
 from simple_layernorm.bench.options import require
 from simple_layernorm.bench.store import Cell, Results, load, save
 from simple_layernorm.errors import UserError
@@ -172,6 +172,9 @@ def _measure_all(
                     results.add(cell)
                 if arguments.json is not None:
                     save(results, arguments.json)
+        except DeviceLost as lost:
+            say(f"{case}: the GPU failed, and the rest needs a new process: {lost}")
+            return 1, fresh
         except KeyboardInterrupt:
             say("interrupted: what was measured is kept")
             return INTERRUPTED, fresh

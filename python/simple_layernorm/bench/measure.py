@@ -9,15 +9,19 @@ import torch
 
 from simple_layernorm.bench import check
 from simple_layernorm.bench.block import BlockBench, names_for
-from simple_layernorm.bench.cases import BLOCK, Case
+from simple_layernorm.bench.cases import BLOCK, REPLAY, Case
 from simple_layernorm.bench.contenders import NEEDS_GRAD, OURS, Call, CannotRun, Contender
 from simple_layernorm.bench.limits import LIMITS, least_bytes, limit_call
 from simple_layernorm.bench.store import Cell
 from simple_layernorm.bench.tensors import make
-from simple_layernorm.bench.timing import timer_for
+from simple_layernorm.bench.timing import captured, timer_for
 
 LIMIT = "limit"
 BLOCK_TOLERANCE = 8  # times that of one norm: a block rounds in ten places
+
+
+class DeviceLost(Exception):
+    """The device answers no more in this process; the text is the first failure's."""
 
 
 def contenders_of(case: Case, contenders: list[str]) -> list[str]:
@@ -65,7 +69,10 @@ def measure(
             try:
                 call = build(name)
                 error = error_of(call)
+                if case.work == REPLAY:
+                    call = captured(call)
             except Exception as failure:  # noqa: BLE001  a peer may fail in any way
+                _check_device(device, failure)
                 cells[name] = replace(cells[name], why=_first_line(failure))
                 continue
             wrong = error > tolerance
@@ -74,22 +81,24 @@ def measure(
                 cells[name] = replace(cells[name], why=f"wrong result: error {error:.1e}")
             else:
                 calls[name] = call
-        times = _times(case, calls, limit, device, budget_ms)
+        if calls and limit is not None:
+            calls[LIMIT] = captured(limit) if case.work == REPLAY else limit
+        times = timer_for(case, device, budget_ms)(calls) if calls else {}
+    limit_us = times.pop(LIMIT, None)
     least = least_bytes(case)
-    for name in calls:
-        us = times[name]
+    for name, us in times.items():
         gbs = least / us / 1e3 if least else None
-        cells[name] = replace(cells[name], us=us, limit_us=times.get(LIMIT), gbs=gbs)
+        cells[name] = replace(cells[name], us=us, limit_us=limit_us, gbs=gbs)
     return list(cells.values())
 
 
-def _times(
-    case: Case, calls: Mapping[str, Call], limit: Call | None, device: str, budget_ms: float
-) -> dict[str, float]:
-    if not calls:
-        return {}
-    timed = dict(calls) if limit is None else {**calls, LIMIT: limit}
-    return timer_for(case, device, budget_ms)(timed)
+def _check_device(device: str, failure: Exception) -> None:
+    """After a fault on a GPU nothing runs there until the process ends."""
+    if device == "cuda":
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as fault:
+            raise DeviceLost(_first_line(failure)) from fault
 
 
 def _prepare(

@@ -53,16 +53,15 @@ def flushed(calls: Calls, budget_ms: float) -> dict[str, float]:
     return {name: median(times) for name, times in readings.items()}
 
 
-def replayed(calls: Calls) -> dict[str, float]:
-    """Device time of one of the calls in a replayed graph, so that no host is in the way."""
-    graphs = {name: _capture(call) for name, call in calls.items()}
-    readings: dict[str, list[float]] = {name: [] for name in calls}
+def replayed(replays: Calls) -> dict[str, float]:
+    """Device time of one of the calls in a captured graph, so that no host is in the way."""
+    readings: dict[str, list[float]] = {name: [] for name in replays}
     for _ in range(REPLAYS):
-        for name, graph in graphs.items():
+        for name, replay in replays.items():
             start, end = _event(), _event()
-            graph.replay()  # wakes the device up: an idle one answers late
+            replay()  # wakes the device up: an idle one answers late
             start.record()
-            graph.replay()
+            replay()
             end.record()
             end.synchronize()
             readings[name].append(start.elapsed_time(end) * 1e3 / REPLAYED_CALLS)
@@ -73,7 +72,8 @@ def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _capture(call: Call) -> torch.cuda.CUDAGraph:
+def captured(call: Call) -> Call:
+    """The replay of a graph of REPLAYED_CALLS calls."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -84,7 +84,11 @@ def _capture(call: Call) -> torch.cuda.CUDAGraph:
     with torch.cuda.graph(graph):
         for _ in range(REPLAYED_CALLS):
             call()
-    return graph
+
+    def replay(_kept: Call = call) -> None:  # what was captured must live as long as the graph
+        graph.replay()
+
+    return replay
 
 
 def host_cost(calls: Calls) -> dict[str, float]:
