@@ -15,6 +15,6 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling():
         return torch.ops.simple_layernorm.layer_norm(input, normalized_shape, weight, bias, eps)
     return _C.layer_norm(input, normalized_shape, weight, bias, eps)

@@ -1,11 +1,13 @@
 // Derivatives of layer_norm. First-order gradients come from the kernels; whatever asks for more
 // (a forward-mode tangent, a torch.func transform, a derivative of the backward pass) gets the
-// decomposition into ATen operators. A C++ autograd Function alone would refuse torch.func and
+// decomposition into ATen operators. A node of the graph alone would refuse torch.func and
 // silently drop tangents.
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/library.h>
 
 #include "torch/layer_norm_decomposed.hpp"
@@ -14,13 +16,14 @@
 namespace simple_layernorm::torch_ops {
 namespace {
 
-using torch::autograd::AutogradContext;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
+namespace compiled = torch::dynamo::autograd;
 
-bool has_tangent(const at::Tensor& tensor) {
-  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+bool has_tangent(const OptionalTensor& tensor) {
+  return is_present(tensor) && tensor->_fw_grad(/*level=*/0).defined();
 }
-bool has_tangent(const OptionalTensor& tensor) { return tensor && has_tangent(*tensor); }
 
 bool requires_grad(const OptionalTensor& tensor) {
   return is_present(tensor) && tensor->requires_grad();
@@ -31,59 +34,133 @@ bool in_functorch_transform() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
 }
 
-class LayerNormFunction : public torch::autograd::Function<LayerNormFunction> {
- public:
-  static constexpr bool is_traceable = true;  // backward is torch operators only: compiled autograd
+/// What a forward pass leaves behind for its backward pass, beside tensors.
+struct Call {
+  std::int64_t normalized_dims = 0;
+  double eps = 0;
+  OptionalDtype bias_dtype;
+};
 
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
-                            c10::SymIntArrayRef normalized_shape, const OptionalTensor& weight,
-                            const OptionalTensor& bias, double eps, OptionalDtype output_dtype) {
+variable_list gradients(const at::Tensor& g, const at::Tensor& x, const at::Tensor& weight,
+                        const at::Tensor& mean, const at::Tensor& rstd, const Call& call,
+                        std::array<bool, 3> wanted) {
+  if (!g.defined()) return variable_list(3);
+  auto [grad_input, grad_weight, grad_bias] = [&] {
+    if (at::GradMode::is_enabled() || has_tangent(g) || has_tangent(x) || has_tangent(weight)) {
+      return layer_norm_backward_decomposed(g, x, call.normalized_dims, weight, call.eps,
+                                            call.bias_dtype, wanted);
+    }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [output, mean, rstd] =
-        layer_norm_forward(input, normalized_shape, weight, bias, eps, output_dtype);
-    const bool has_weight = is_present(weight);
-    context->save_for_backward({input, has_weight ? *weight : at::Tensor(), mean, rstd});
-    context->saved_data["normalized_dims"] = static_cast<std::int64_t>(normalized_shape.size());
-    context->saved_data["eps"] = eps;
-    if (is_present(bias)) context->saved_data["bias_dtype"] = bias->scalar_type();
-    return output;
+    const auto normalized_shape = x.sym_sizes().slice(x.dim() - call.normalized_dims);
+    return layer_norm_backward(g, x, normalized_shape, mean, rstd, weight, call.bias_dtype, wanted);
+  }();
+  return {std::move(grad_input), std::move(grad_weight), std::move(grad_bias)};
+}
+
+/// The backward pass in autograd's graph. Not a torch::autograd::Function, whose bookkeeping makes
+/// a call of (4, 16) numbers slower than torch's own.
+class LayerNormBackwardNode : public Node {
+ public:
+  SavedVariable input;
+  SavedVariable weight;
+  SavedVariable mean;
+  SavedVariable rstd;
+  Call call;
+
+  std::string name() const override { return "LayerNormBackward"; }
+
+  variable_list apply(variable_list&& grad_outputs) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return gradients(grad_outputs[0], input.unpack(), weight.unpack(), mean.unpack(), rstd.unpack(),
+                     call, wanted());
   }
 
-  static variable_list backward(AutogradContext* context, variable_list grad_outputs) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor& grad_output = grad_outputs[0];
-    const at::Tensor& input = saved[0];
-    const OptionalTensor weight = saved[1].defined() ? OptionalTensor(saved[1]) : OptionalTensor();
-    const std::int64_t normalized_dims = context->saved_data["normalized_dims"].toInt();
-    const double eps = context->saved_data["eps"].toDouble();
-    const auto bias = context->saved_data.find("bias_dtype");
-    const bool has_bias = bias != context->saved_data.end();
-    const OptionalDtype bias_dtype =
-        has_bias ? OptionalDtype(bias->second.toScalarType()) : OptionalDtype();
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (SavedVariable* saved : {&input, &weight, &mean, &rstd}) saved->reset_data();
+  }
 
-    // Autograd counts the tensors that were there.
-    const std::size_t bias_index = weight ? 2 : 1;
-    const std::array<bool, 3> wanted = {context->needs_input_grad(0),
-                                        weight && context->needs_input_grad(1),
-                                        has_bias && context->needs_input_grad(bias_index)};
+  // Compiled autograd: what a compiled backward pass depends on, and a function of it to trace.
 
-    const bool differentiable = at::GradMode::is_enabled() || has_tangent(grad_output) ||
-                                has_tangent(input) || has_tangent(weight);
-    const auto gradients = [&] {
-      if (differentiable) {
-        return layer_norm_backward_decomposed(grad_output, input, normalized_dims, weight, eps,
-                                              bias_dtype, wanted);
-      }
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      const auto normalized_shape = input.sym_sizes().slice(input.dim() - normalized_dims);
-      return layer_norm_backward(grad_output, input, normalized_shape, saved[2], saved[3], weight,
-                                 bias_dtype, wanted);
-    }();
-    const auto& [grad_input, grad_weight, grad_bias] = gradients;
-    const at::Tensor none;
-    return {grad_input, none, grad_weight, grad_bias, none, none};  // one for each argument
+  void compiled_args(compiled::CompiledNodeArgs& args) const override {
+    for (const SavedVariable* saved : {&input, &weight, &mean, &rstd}) args.collect(*saved, false);
+    args.collect(call.normalized_dims);
+    args.collect(call.eps);
+    args.collect(call.bias_dtype);
+  }
+
+  variable_list apply_with_saved(const variable_list& grad_outputs,
+                                 compiled::SwapSavedVariables& swap) override {
+    for (SavedVariable* saved : {&input, &weight, &mean, &rstd}) swap.before(*saved);
+    std::vector<c10::IValue> packed;
+    std::vector<c10::TypePtr> types;
+    for (SavedVariable* saved : {&input, &weight, &mean, &rstd}) {
+      packed.emplace_back(saved->unpack());
+      types.push_back(c10::TensorType::get());
+    }
+    for (const c10::IValue& value :
+         {c10::IValue(call.normalized_dims), c10::IValue(call.eps), c10::IValue(call.bias_dtype)}) {
+      packed.push_back(value);
+      types.push_back(value.type());
+    }
+    for (const bool is_wanted : wanted()) {
+      packed.emplace_back(is_wanted);
+      types.push_back(c10::BoolType::get());
+    }
+    const auto& python = compiled::getPyCompilerInterface();
+    const auto function =
+        python->bind_function(swap.get_py_compiler(), name(), gradients_of_packed, types,
+                              /*is_custom_function=*/true, /*is_traceable=*/true);
+    variable_list result = python->call_function(
+        swap.get_py_compiler(), "apply_functional", function, grad_outputs, packed,
+        compiled::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+            compiled::get_input_metadata(next_edges())));
+    for (SavedVariable* saved : {&input, &weight, &mean, &rstd}) swap.after(*saved);
+    return result;
+  }
+
+ private:
+  std::array<bool, 3> wanted() const {
+    return {task_should_compute_output(0), task_should_compute_output(1),
+            task_should_compute_output(2)};
+  }
+
+  static variable_list gradients_of_packed(const variable_list& grad_outputs,
+                                           const std::vector<c10::IValue>& p) {
+    const Call call{p[4].toInt(), p[5].toDouble(), p[6].toOptional<at::ScalarType>()};
+    return gradients(grad_outputs[0], p[0].toTensor(), p[1].toTensor(), p[2].toTensor(),
+                     p[3].toTensor(), call, {p[7].toBool(), p[8].toBool(), p[9].toBool()});
   }
 };
+
+/// torch keeps nodes in intrusive pointers since 2.13, before in shared ones.
+template <class NodeType>
+auto make_node() {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, NodeType>) {
+    return c10::make_intrusive<NodeType>();
+  } else {
+    return std::shared_ptr<NodeType>(new NodeType, [](NodeType* node) { deleteNode(node); });
+  }
+}
+
+at::Tensor layer_norm_recorded(const at::Tensor& input, c10::SymIntArrayRef normalized_shape,
+                               const OptionalTensor& weight, const OptionalTensor& bias, double eps,
+                               OptionalDtype output_dtype) {
+  const auto node = make_node<LayerNormBackwardNode>();
+  node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
+  auto [output, mean, rstd] = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return layer_norm_forward(input, normalized_shape, weight, bias, eps, output_dtype);
+  }();
+  node->input = SavedVariable(input, /*is_output=*/false);
+  node->weight = SavedVariable(weight, /*is_output=*/false);
+  node->mean = SavedVariable(mean, /*is_output=*/false);
+  node->rstd = SavedVariable(rstd, /*is_output=*/false);
+  node->call = {static_cast<std::int64_t>(normalized_shape.size()), eps,
+                is_present(bias) ? OptionalDtype(bias->scalar_type()) : OptionalDtype()};
+  torch::autograd::set_history(output, node);
+  return output;
+}
 
 at::Tensor layer_norm_autograd(c10::DispatchKeySet keys, const at::Tensor& input,
                                c10::SymIntArrayRef normalized_shape, const OptionalTensor& weight,
@@ -95,7 +172,7 @@ at::Tensor layer_norm_autograd(c10::DispatchKeySet keys, const at::Tensor& input
   }
   if (at::GradMode::is_enabled() &&
       (input.requires_grad() || requires_grad(weight) || requires_grad(bias))) {
-    return LayerNormFunction::apply(input, normalized_shape, weight, bias, eps, output_dtype);
+    return layer_norm_recorded(input, normalized_shape, weight, bias, eps, output_dtype);
   }
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow(kOp, "").typed<decltype(layer_norm)>();

@@ -4,6 +4,7 @@
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/utils/wrap_outputs.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_arg_parser.h>
 #include <torch/python.h>
@@ -21,6 +22,15 @@ namespace {
 /// taken, and every other refused with the same error; it also costs a third of pybind11's casts.
 PyObject* layer_norm(PyObject*, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
+  if (torch::jit::tracer::isTracing()) {  // only torch.ops writes calls into its graph
+    return py::module_::import("torch")
+        .attr("ops")
+        .attr("simple_layernorm")
+        .attr("layer_norm")(*py::reinterpret_borrow<py::args>(args),
+                            **(kwargs ? py::reinterpret_borrow<py::dict>(kwargs) : py::dict()))
+        .release()
+        .ptr();
+  }
   static torch::PythonArgParser parser(
       {"layer_norm(Tensor input, SymIntArrayRef normalized_shape, Tensor? weight=None, "
        "Tensor? bias=None, double eps=1e-05)"});
