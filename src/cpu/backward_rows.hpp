@@ -1,0 +1,252 @@
+// The backward pass over rows: one pass for the three averages of a row and one that makes
+// gradients of them, adding its share of the parameter gradients to the sums of its block of rows.
+// math/layer_norm.hpp has the formula.
+#pragma once
+
+#include "cpu/columns.hpp"
+#include "math/layer_norm.hpp"
+
+namespace simple_layernorm::cpu {
+namespace {
+
+/// Sums over columns of a row, which its averages are made of.
+template <class T>
+struct GradientSums {
+  T x0 = T(0);
+  T h = T(0);
+  T h_x0 = T(0);
+
+  SIMPLE_LAYERNORM_INLINE void operator+=(GradientSums other) {
+    x0 += other.x0;
+    h += other.h;
+    h_x0 += other.h_x0;
+  }
+  SIMPLE_LAYERNORM_INLINE GradientAverages<T> averages(std::int64_t cols) const {
+    return gradient_averages(x0, h, h_x0, T(1) / static_cast<T>(cols));
+  }
+};
+
+template <class X, class T = Compute<X>>
+struct GradientRow {
+  const X* g;
+  const X* x;
+  X* grad_input;
+  T mean;
+  T rstd;
+  GradientSums<T> sums;
+  GradientAverages<T> average;
+};
+
+template <class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64_t row,
+                                                    bool needs_input) {
+  GradientRow<X> r = {};
+  r.g = static_cast<const X*>(a.grad_output) + row * a.grad_output_row_stride;
+  if (a.grad_input != nullptr) r.grad_input = static_cast<X*>(a.grad_input) + row * a.cols;
+  if (needs_input) {
+    r.x = static_cast<const X*>(a.input) + row * a.row_stride;
+    r.mean = static_cast<const T*>(a.mean)[row];
+    r.rstd = static_cast<const T*>(a.rstd)[row];
+  }
+  return r;
+}
+
+/// Sums of a chunk. kInput: grad_input is wanted, so that h matters.
+template <bool kInput, class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T mean, T rstd,
+                                                      const T* weight, std::int64_t cols) {
+  using V = Vector<T>;
+  V sum_x0(T(0));
+  V sum_h(T(0));
+  V sum_h_x0(T(0));
+  for_vectors<T>(cols, [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    const V x0 = keep<X>(normalise_stored(load(x + col, part), V(mean), V(rstd)), part);
+    sum_x0 = sum_x0 + x0;
+    if constexpr (kInput) {
+      const V h = load(g + col, part) * load(weight + col, Whole{});
+      sum_h = sum_h + h;
+      sum_h_x0 = fma(h, x0, sum_h_x0);
+    }
+  });
+  return {total(sum_x0), total(sum_h), total(sum_h_x0)};
+}
+
+/// Gradients of a chunk of some rows. weight_sums and bias_sums are null if not wanted.
+template <bool kInput, class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count,
+                                            Chunk chunk, const T* weight, T* weight_sums,
+                                            T* bias_sums) {
+  using V = Vector<T>;
+  for_vectors<T>(chunk.cols, [&](std::int64_t i, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    const std::int64_t col = chunk.begin + i;
+    V w(T(0));
+    V weight_sum(T(0));
+    V bias_sum(T(0));
+    if constexpr (kInput) w = load(weight + i, Whole{});
+    if (weight_sums != nullptr) weight_sum = load(weight_sums + col, Whole{});
+    if (bias_sums != nullptr) bias_sum = load(bias_sums + col, Whole{});
+    for (std::int64_t row = 0; row < count; ++row) {
+      const GradientRow<X>& r = rows[row];
+      const V g = load(r.g + col, part);
+      bias_sum = bias_sum + g;
+      if (!kInput && weight_sums == nullptr) continue;
+      const V x_hat = normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
+      weight_sum = fma(g, x_hat, weight_sum);
+      if constexpr (kInput) {
+        store(r.grad_input + col,
+              input_gradient(g * w, x_hat, V(r.average.h), V(r.average.h_x_hat), V(r.rstd)), part);
+      }
+    }
+    if (weight_sums != nullptr) store(weight_sums + col, weight_sum, Whole{});
+    if (bias_sums != nullptr) store(bias_sums + col, bias_sum, Whole{});
+  });
+}
+
+template <class T>
+void clear(T* sums, Chunk chunk) {
+  if (sums == nullptr) return;
+  for_vectors<T>(chunk.cols, [&](std::int64_t col, int, auto) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    store(sums + chunk.begin + col, Vector<T>(T(0)), Whole{});
+  });
+}
+
+constexpr int kMostGradientTileRows = 8;
+constexpr std::int64_t kGradientTileBytes = 131072;
+
+template <class X>
+SIMPLE_LAYERNORM_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
+  const std::int64_t rows = kGradientTileBytes / (2 * cols * static_cast<std::int64_t>(sizeof(X)));
+  return rows < 1 ? 1 : rows < kMostGradientTileRows ? rows : kMostGradientTileRows;
+}
+
+template <class X, bool kInput>
+void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t end,
+                   PartialSums partial) {
+  using T = Compute<X>;
+  T* const weight_sums = static_cast<T*>(partial.weight);
+  T* const bias_sums = static_cast<T*>(partial.bias);
+  const bool needs_input = kInput || weight_sums != nullptr;
+  const std::int64_t cols = a.cols;
+  const std::int64_t chunks = chunks_in(cols);
+  const std::int64_t tile = gradient_tile_rows<X>(cols);
+  for (std::int64_t i = 0; i < chunks; ++i) {
+    clear(weight_sums, chunk_of(cols, i));
+    clear(bias_sums, chunk_of(cols, i));
+  }
+
+  Buffer<T> buffer;
+  const T* weight = nullptr;
+  const auto weight_of = [&](Chunk chunk) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    if (kInput && (chunks > 1 || weight == nullptr)) {
+      weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer);
+    }
+    return weight;
+  };
+  for (; begin < end; begin += tile) {
+    const std::int64_t count = end - begin < tile ? end - begin : tile;
+    GradientRow<X> rows[kMostGradientTileRows];
+    for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
+    for (std::int64_t i = 0; needs_input && i < chunks; ++i) {
+      const Chunk chunk = chunk_of(cols, i);
+      const T* w = weight_of(chunk);
+      for (std::int64_t r = 0; r < count; ++r) {
+        rows[r].sums += sums_of_chunk<kInput>(rows[r].g + chunk.begin, rows[r].x + chunk.begin,
+                                              rows[r].mean, rows[r].rstd, w, chunk.cols);
+      }
+    }
+    for (std::int64_t r = 0; r < count; ++r) rows[r].average = rows[r].sums.averages(cols);
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      const Chunk chunk = chunk_of(cols, i);
+      apply_to_chunk<kInput>(rows, count, chunk, weight_of(chunk), weight_sums, bias_sums);
+    }
+  }
+}
+
+template <class X, bool kInput>
+void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::int64_t end,
+                          PartialSums partial, void* chunk_sums, const ParallelFor& threads) {
+  using T = Compute<X>;
+  static_assert(sizeof(GradientSums<T>) <= kChunkSumsBytes);
+  T* const weight_sums = static_cast<T*>(partial.weight);
+  T* const bias_sums = static_cast<T*>(partial.bias);
+  const bool needs_input = kInput || weight_sums != nullptr;
+  const std::int64_t chunks = chunks_in(a.cols);
+  GradientSums<T>* parts = static_cast<GradientSums<T>*>(chunk_sums);
+  for (std::int64_t row = begin; row < end; ++row) {
+    GradientRow<X> r = gradient_row<X>(a, row, needs_input);
+    const auto weight_of = [&](Chunk chunk, Buffer<T>& buffer) {
+      return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer);
+    };
+    if (needs_input) {
+      on_threads(threads, chunks, [&](std::int64_t i) {
+        const Chunk chunk = chunk_of(a.cols, i);
+        Buffer<T> buffer;
+        parts[i] = sums_of_chunk<kInput>(r.g + chunk.begin, r.x + chunk.begin, r.mean, r.rstd,
+                                         weight_of(chunk, buffer), chunk.cols);
+      });
+      for (std::int64_t i = 0; i < chunks; ++i) r.sums += parts[i];
+      r.average = r.sums.averages(a.cols);
+    }
+    on_threads(threads, chunks, [&](std::int64_t i) {
+      const Chunk chunk = chunk_of(a.cols, i);
+      Buffer<T> buffer;
+      if (row == begin) {
+        clear(weight_sums, chunk);
+        clear(bias_sums, chunk);
+      }
+      apply_to_chunk<kInput>(&r, 1, chunk, weight_of(chunk, buffer), weight_sums, bias_sums);
+    });
+  }
+}
+
+template <class X, class To, class T = Compute<X>>
+void merge_chunk(const T* sums, std::int64_t blocks, std::int64_t cols, Chunk chunk, To* gradient) {
+  for_vectors<T>(chunk.cols, [&](std::int64_t i, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    const std::int64_t col = chunk.begin + i;
+    Vector<T> sum(T(0));
+    for (std::int64_t block = 0; block < blocks; ++block) {
+      sum = sum + load(sums + block * padded_cols(cols) + col, Whole{});
+    }
+    store_from<X>(gradient + col, sum, part);
+  });
+}
+
+void backward(const LayerNormBackward& a, std::int64_t begin, std::int64_t end, PartialSums sums) {
+  with_element(a.input_dtype, [&](auto x) {
+    using X = decltype(x);
+    if (a.grad_input != nullptr) return backward_rows<X, true>(a, begin, end, sums);
+    backward_rows<X, false>(a, begin, end, sums);
+  });
+}
+
+void backward_shared(const LayerNormBackward& a, std::int64_t begin, std::int64_t end,
+                     PartialSums sums, void* chunk_sums, const ParallelFor& threads) {
+  with_element(a.input_dtype, [&](auto x) {
+    using X = decltype(x);
+    if (a.grad_input != nullptr) {
+      return backward_rows_shared<X, true>(a, begin, end, sums, chunk_sums, threads);
+    }
+    backward_rows_shared<X, false>(a, begin, end, sums, chunk_sums, threads);
+  });
+}
+
+void merge(const LayerNormBackward& a, PartialSums sums, std::int64_t blocks, std::int64_t index) {
+  const Chunk chunk = chunk_of(a.cols, index);
+  with_element(a.input_dtype, [&](auto x) {
+    using X = decltype(x);
+    using T = Compute<X>;
+    const auto merge_into = [&](void* gradient, Dtype dtype, const void* partial) {
+      const T* from = static_cast<const T*>(partial);
+      if (gradient == nullptr) return;
+      if (sizeof(X) == 2 && dtype == Dtype::float32) {
+        return merge_chunk<X>(from, blocks, a.cols, chunk, static_cast<T*>(gradient));
+      }
+      merge_chunk<X>(from, blocks, a.cols, chunk, static_cast<X*>(gradient));
+    };
+    merge_into(a.grad_weight, a.weight_dtype, sums.weight);
+    merge_into(a.grad_bias, a.bias_dtype, sums.bias);
+  });
+}
+
+}  // namespace
+}  // namespace simple_layernorm::cpu

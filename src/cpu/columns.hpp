@@ -1,0 +1,118 @@
+// How a row is walked: in chunks of columns, which threads can share and whose weight and bias fit
+// a buffer, and within a chunk in vectors. The order in which a row is summed depends on the number
+// of its columns alone.
+#pragma once
+
+#include "cpu/kernels.hpp"
+#include "cpu/vector.hpp"
+
+namespace simple_layernorm::cpu {
+namespace {
+
+struct Chunk {
+  std::int64_t begin;
+  std::int64_t cols;
+};
+
+SIMPLE_LAYERNORM_INLINE Chunk chunk_of(std::int64_t cols, std::int64_t index) {
+  const std::int64_t begin = index * kChunkCols;
+  return {begin, cols - begin < kChunkCols ? cols - begin : kChunkCols};
+}
+
+/// Calls body(col, slot, part) for every vector of `cols` columns; part says which of them exist.
+/// Neighbours have different slots out of kSlots, so that their sums need not wait for each other.
+template <class T, int kSlots = 1, class Body>
+SIMPLE_LAYERNORM_INLINE void for_vectors(std::int64_t cols, Body body) {
+  static_assert(kSlots == 1 || kSlots == 2);
+  std::int64_t col = 0;
+  if constexpr (kSlots == 2) {
+    for (; col + 2 * kLanes<T> <= cols; col += 2 * kLanes<T>) {
+      body(col, 0, Whole{});
+      body(col + kLanes<T>, 1, Whole{});
+    }
+  }
+  for (; col + kLanes<T> <= cols; col += kLanes<T>) body(col, 0, Whole{});
+  if (col < cols) body(col, 0, First{static_cast<int>(cols - col)});
+}
+
+/// Calls f(i) for every i in [0, count), on the caller's threads.
+template <class F>
+void on_threads(const ParallelFor& threads, std::int64_t count, const F& f) {
+  run_tasks(threads, count, &f,
+            [](const void* context, std::int64_t i) { (*static_cast<const F*>(context))(i); });
+}
+
+/// Calls f with an element of the dtype.
+template <class F>
+SIMPLE_LAYERNORM_INLINE void with_element(Dtype dtype, F f) {
+  switch (dtype) {
+    case Dtype::float32: return f(float{});
+    case Dtype::float64: return f(double{});
+    case Dtype::float16: return f(Float16{});
+    case Dtype::bfloat16: return f(BFloat16{});
+  }
+}
+
+// Weight, bias and their gradients may have another dtype than the rows of Element that they belong
+// to. In between they are numbers in the order in which vectors of Element hold columns.
+
+template <class Element>
+constexpr bool kInOrder = column_of<Element>(1) == 1;
+
+template <class Element, class From, class Part>
+SIMPLE_LAYERNORM_INLINE Vector<Compute<Element>> load_for(const From* p, Part part) {
+  using T = Compute<Element>;
+  if constexpr (kInOrder<Element> || sizeof(From) == sizeof(Element)) {
+    return load(p, part);
+  } else {
+    T columns[kLanes<T>];
+    T lanes[kLanes<T>];
+    store(columns, load(p, part), Whole{});
+    for (int i = 0; i < kLanes<T>; ++i) lanes[i] = columns[column_of<Element>(i)];
+    return load(lanes, Whole{});
+  }
+}
+
+template <class Element, class To, class Part>
+SIMPLE_LAYERNORM_INLINE void store_from(To* p, Vector<Compute<Element>> v, Part part) {
+  using T = Compute<Element>;
+  if constexpr (kInOrder<Element> || sizeof(To) == sizeof(Element)) {
+    store(p, v, part);
+  } else {
+    T columns[kLanes<T>];
+    T lanes[kLanes<T>];
+    store(lanes, v, Whole{});
+    for (int i = 0; i < kLanes<T>; ++i) columns[column_of<Element>(i)] = lanes[i];
+    store(p, load(columns, Whole{}), part);
+  }
+}
+
+/// Room for the weight or bias of a chunk.
+template <class T>
+struct alignas(64) Buffer {
+  T columns[kChunkCols];
+};
+
+/// A chunk of weight or bias in the order of Element's vectors, a whole number of them: in the
+/// buffer, or where it lies if it can be read from there. All `absent` if there is none.
+template <class Element, class T = Compute<Element>>
+const T* parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
+  const auto fill = [&](auto vector_at) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    for_vectors<T>(chunk.cols,
+                   [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+                     store(buffer.columns + col, vector_at(col, part), Whole{});
+                   });
+    return buffer.columns;
+  };
+  if (data == nullptr) return fill([=](std::int64_t, auto) { return Vector<T>(absent); });
+  if (sizeof(Element) == 2 && dtype != Dtype::float32) {
+    const Element* p = static_cast<const Element*>(data) + chunk.begin;
+    return fill([=](std::int64_t col, auto part) { return load(p + col, part); });
+  }
+  const T* p = static_cast<const T*>(data) + chunk.begin;
+  if (kInOrder<Element> && chunk.cols % kLanes<T> == 0) return p;
+  return fill([=](std::int64_t col, auto part) { return load_for<Element>(p + col, part); });
+}
+
+}  // namespace
+}  // namespace simple_layernorm::cpu

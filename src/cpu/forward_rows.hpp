@@ -1,0 +1,195 @@
+// The forward pass over rows: two passes for the statistics and one that applies them, all over
+// rows that stay in cache. math/layer_norm.hpp has the formula.
+#pragma once
+
+#include "cpu/columns.hpp"
+#include "math/layer_norm.hpp"
+
+namespace simple_layernorm::cpu {
+namespace {
+
+/// Moments of some columns of a row. kScaled: they are multiplied by `scale` first.
+template <bool kScaled, class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale) {
+  using V = Vector<T>;
+  const T inverse_n = T(1) / static_cast<T>(cols);
+  V sums[2] = {T(0), T(0)};
+  for_vectors<T, 2>(cols,
+                    [&](std::int64_t col, int slot, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+                      V v = load(x + col, part);
+                      if constexpr (kScaled) v = v * V(scale);
+                      sums[slot] = sums[slot] + v;
+                    });
+  const T shift = total(sums[0] + sums[1]) * inverse_n;
+
+  V s1(T(0));
+  V s2(T(0));
+  for_vectors<T>(cols, [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    V v = load(x + col, part);
+    if constexpr (kScaled) v = v * V(scale);
+    const V d = keep<X>(v - V(shift), part);
+    s1 = s1 + d;
+    s2 = fma(d, d, s2);
+  });
+  return moments_of(shift, total(s1), total(s2), inverse_n);
+}
+
+template <bool kScaled, class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(const X* x, std::int64_t cols, T scale) {
+  const Chunk first = chunk_of(cols, 0);
+  Moments<T> row = moments_of_chunk<kScaled>(x, first.cols, scale);
+  for (std::int64_t i = 1; i < chunks_in(cols); ++i) {
+    const Chunk chunk = chunk_of(cols, i);
+    row = merge(row, static_cast<T>(chunk.begin),
+                moments_of_chunk<kScaled>(x + chunk.begin, chunk.cols, scale),
+                static_cast<T>(chunk.cols));
+  }
+  return row;
+}
+template <class X, class T = Compute<X>>
+__attribute__((noinline, cold)) Moments<T> moments_of_scaled_row(const X* x, std::int64_t cols,
+                                                                 T scale) {
+  return moments_of_row<true>(x, cols, scale);
+}
+
+template <bool kScaled, class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const X* x, X* y, const T* weight, const T* bias,
+                                            std::int64_t cols, RowStatistics<T> s) {
+  using V = Vector<T>;
+  for_vectors<T>(cols, [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    V v = load(x + col, part);
+    if constexpr (kScaled) v = v * V(s.scale);
+    const V x_hat = normalise(v, V(s.shift), V(s.rstd), V(s.offset));
+    store(y + col, fma(x_hat, load(weight + col, Whole{}), load(bias + col, Whole{})), part);
+  });
+}
+template <class X, class T = Compute<X>>
+__attribute__((noinline, cold)) void apply_to_scaled_chunk(const X* x, X* y, const T* weight,
+                                                           const T* bias, std::int64_t cols,
+                                                           RowStatistics<T> s) {
+  apply_to_chunk<true>(x, y, weight, bias, cols, s);
+}
+
+template <class T>
+SIMPLE_LAYERNORM_INLINE void keep_statistics(const LayerNormForward& a, std::int64_t row,
+                                             RowStatistics<T> s) {
+  if (a.mean != nullptr) static_cast<T*>(a.mean)[row] = s.unscaled_mean();
+  if (a.rstd != nullptr) static_cast<T*>(a.rstd)[row] = s.unscaled_rstd();
+}
+
+/// Rows whose statistics are computed before they are applied: one row's divisions and square root
+/// then overlap with the next row's sums, and a chunk's weight is converted once for all of them.
+constexpr int kMostTileRows = 32;
+constexpr std::int64_t kTileBytes = 16384;       ///< of rows of one chunk: in the first-level cache
+constexpr std::int64_t kLongTileBytes = 131072;  ///< of longer rows: in the second-level cache
+
+template <class X>
+SIMPLE_LAYERNORM_INLINE std::int64_t tile_rows(std::int64_t cols) {
+  const std::int64_t bytes = cols <= kChunkCols ? kTileBytes : kLongTileBytes;
+  const std::int64_t rows = bytes / (cols * static_cast<std::int64_t>(sizeof(X)));
+  return rows < 1 ? 1 : rows < kMostTileRows ? rows : kMostTileRows;
+}
+
+template <class X>
+void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t end) {
+  using T = Compute<X>;
+  const std::int64_t cols = a.cols;
+  const std::int64_t row_stride = a.row_stride;
+  const T eps = static_cast<T>(a.eps);
+  const T inverse_n = T(1) / static_cast<T>(cols);
+  const std::int64_t chunks = chunks_in(cols);
+  const std::int64_t tile = tile_rows<X>(cols);
+
+  Buffer<T> weight_buffer;
+  Buffer<T> bias_buffer;
+  const T* weight = nullptr;
+  const T* bias = nullptr;
+  for (; begin < end; begin += tile) {
+    const std::int64_t rows = end - begin < tile ? end - begin : tile;
+    const X* x = static_cast<const X*>(a.input) + begin * row_stride;
+    X* y = static_cast<X*>(a.output) + begin * cols;
+
+    RowStatistics<T> statistics[kMostTileRows];
+    for (std::int64_t r = 0; r < rows; ++r) {
+      Moments<T> moments = moments_of_row<false>(x + r * row_stride, cols, T(1));
+      const T scale = rescue_scale(moments.m2, eps);
+      if (scale != T(1)) [[unlikely]] {
+        moments = moments_of_scaled_row(x + r * row_stride, cols, scale);
+      }
+      statistics[r] = row_statistics(moments, inverse_n, eps, scale);
+      keep_statistics(a, begin + r, statistics[r]);
+    }
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      const Chunk chunk = chunk_of(cols, i);
+      if (chunks > 1 || weight == nullptr) {
+        weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
+        bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
+      }
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const RowStatistics<T> s = statistics[r];
+        const X* from = x + r * row_stride + chunk.begin;
+        X* to = y + r * cols + chunk.begin;
+        if (s.scale == T(1)) [[likely]] {
+          apply_to_chunk<false>(from, to, weight, bias, chunk.cols, s);
+        } else {
+          apply_to_scaled_chunk(from, to, weight, bias, chunk.cols, s);
+        }
+      }
+    }
+  }
+}
+
+template <class X>
+void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
+                         void* chunk_sums, const ParallelFor& threads) {
+  using T = Compute<X>;
+  static_assert(sizeof(Moments<T>) <= kChunkSumsBytes);
+  const T eps = static_cast<T>(a.eps);
+  const std::int64_t chunks = chunks_in(a.cols);
+  Moments<T>* parts = static_cast<Moments<T>*>(chunk_sums);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const X* x = static_cast<const X*>(a.input) + row * a.row_stride;
+    X* y = static_cast<X*>(a.output) + row * a.cols;
+
+    const auto moments_with = [&](T scale) {
+      on_threads(threads, chunks, [&](std::int64_t i) {
+        const Chunk chunk = chunk_of(a.cols, i);
+        parts[i] = moments_of_chunk<true>(x + chunk.begin, chunk.cols, scale);
+      });
+      Moments<T> moments = parts[0];
+      for (std::int64_t i = 1; i < chunks; ++i) {
+        const Chunk chunk = chunk_of(a.cols, i);
+        moments = merge(moments, static_cast<T>(chunk.begin), parts[i], static_cast<T>(chunk.cols));
+      }
+      return moments;
+    };
+    Moments<T> moments = moments_with(T(1));
+    const T scale = rescue_scale(moments.m2, eps);
+    if (scale != T(1)) moments = moments_with(scale);
+    const RowStatistics<T> s = row_statistics(moments, T(1) / static_cast<T>(a.cols), eps, scale);
+    keep_statistics(a, row, s);
+
+    on_threads(threads, chunks, [&](std::int64_t i) {
+      const Chunk chunk = chunk_of(a.cols, i);
+      Buffer<T> weight_buffer;
+      Buffer<T> bias_buffer;
+      const T* weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
+      const T* bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
+      apply_to_chunk<true>(x + chunk.begin, y + chunk.begin, weight, bias, chunk.cols, s);
+    });
+  }
+}
+
+void forward(const LayerNormForward& a, std::int64_t begin, std::int64_t end) {
+  with_element(a.input_dtype, [&](auto x) { forward_rows<decltype(x)>(a, begin, end); });
+}
+
+void forward_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
+                    void* chunk_sums, const ParallelFor& threads) {
+  with_element(a.input_dtype, [&](auto x) {
+    forward_rows_shared<decltype(x)>(a, begin, end, chunk_sums, threads);
+  });
+}
+
+}  // namespace
+}  // namespace simple_layernorm::cpu

@@ -1,0 +1,60 @@
+// Which kernels run on this machine.
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cpu/kernels.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace simple_layernorm::cpu {
+namespace {
+
+#if defined(__x86_64__)
+bool has_f16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+bool runs_here(const Kernels& level) {
+  // These built-ins also ask whether the operating system saves the registers.
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+  if (&level == &kAvx2Kernels) return avx2;
+  if (&level == &kAvx512Kernels) {
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  }
+  return true;
+}
+
+constexpr const Kernels* kLevels[] = {&kAvx512Kernels, &kAvx2Kernels, &kBaselineKernels};
+#else
+bool runs_here(const Kernels&) { return true; }
+
+constexpr const Kernels* kLevels[] = {&kBaselineKernels};
+#endif
+
+/// The best level, or the one that the environment names if it runs here.
+const Kernels& choose() {
+  const char* wanted = std::getenv("SIMPLE_LAYERNORM_CPU_LEVEL");
+  const Kernels* best = nullptr;
+  for (const Kernels* level : kLevels) {
+    if (!runs_here(*level)) continue;
+    if (best == nullptr) best = level;
+    if (wanted != nullptr && std::strcmp(wanted, level->name) == 0) return *level;
+  }
+  return *best;
+}
+
+}  // namespace
+
+const Kernels& kernels() {
+  static const Kernels& chosen = choose();
+  return chosen;
+}
+
+const char* level() { return kernels().name; }
+
+}  // namespace simple_layernorm::cpu

@@ -1,0 +1,113 @@
+// One register of the level that this source is compiled for, and the few operations that need an
+// instruction of it by name. All names of this header and those above it are local to the source
+// that includes them: otherwise the linker could take one level's copy of a function for another's.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "math/bits16.hpp"
+#include "math/inline.hpp"
+
+namespace simple_layernorm::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kRegisterBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kRegisterBytes = 32;
+#else
+constexpr int kRegisterBytes = 16;
+#endif
+
+template <class T, int bytes>
+struct RegisterOf {
+  typedef T type __attribute__((vector_size(bytes)));
+};
+/// The compiler's own vector type, which has arithmetic and comparisons.
+template <class T, int bytes = kRegisterBytes>
+using Register = typename RegisterOf<T, bytes>::type;
+
+using Floats = Register<float>;
+using Doubles = Register<double>;
+using Words = Register<std::uint32_t>;                       ///< two 16-bit elements in each
+using Halves = Register<std::uint16_t, kRegisterBytes / 2>;  ///< as many as there are Floats
+
+// fma: a * b + c, rounded once where the level has the instruction.
+// float16_to_float, float_to_float16: as math/bits16.hpp has them, bit for bit.
+#if defined(__AVX512F__)
+SIMPLE_LAYERNORM_INLINE Floats fma(Floats a, Floats b, Floats c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+SIMPLE_LAYERNORM_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) {
+  return _mm512_fmadd_pd(a, b, c);
+}
+SIMPLE_LAYERNORM_INLINE Floats float16_to_float(Halves bits) {
+  return _mm512_cvtph_ps((__m256i)bits);
+}
+SIMPLE_LAYERNORM_INLINE Halves float_to_float16(Floats v) {
+  return (Halves)_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+}
+#elif defined(__AVX2__)
+SIMPLE_LAYERNORM_INLINE Floats fma(Floats a, Floats b, Floats c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+SIMPLE_LAYERNORM_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) {
+  return _mm256_fmadd_pd(a, b, c);
+}
+SIMPLE_LAYERNORM_INLINE Floats float16_to_float(Halves bits) {
+  return _mm256_cvtph_ps((__m128i)bits);
+}
+SIMPLE_LAYERNORM_INLINE Halves float_to_float16(Floats v) {
+  return (Halves)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+}
+#else
+template <class T>
+SIMPLE_LAYERNORM_INLINE T fma(T a, T b, T c) {
+  return a * b + c;
+}
+// Out of line: long without the instruction.
+__attribute__((noinline)) Floats float16_to_float(Halves bits) {
+  Floats v;
+  for (int i = 0; i < 4; ++i) v[i] = to_float(Float16{bits[i]});
+  return v;
+}
+__attribute__((noinline)) Halves float_to_float16(Floats v) {
+  Halves bits;
+  for (int i = 0; i < 4; ++i) bits[i] = to_float16(v[i]).bits;
+  return bits;
+}
+#endif
+
+// bfloat16 is the upper half of a float, so that the two elements of a word become floats by a
+// shift and a mask, without a move between lanes.
+SIMPLE_LAYERNORM_INLINE Floats lower_bfloat16(Words words) { return (Floats)(words << 16); }
+SIMPLE_LAYERNORM_INLINE Floats upper_bfloat16(Words words) { return (Floats)(words & 0xffff0000); }
+
+/// The bits of v rounded to bfloat16, in the upper half of each word; the lower half is noise.
+SIMPLE_LAYERNORM_INLINE Words round_to_bfloat16(Floats v) {
+  const Words bits = (Words)v;
+  const Words rounded = bits + (bits >> 16 & 1) + 0x7fff;
+  return v != v ? bits | 0x400000 : rounded;
+}
+SIMPLE_LAYERNORM_INLINE Words pack_bfloat16(Floats lower, Floats upper) {
+  return round_to_bfloat16(lower) >> 16 | (round_to_bfloat16(upper) & 0xffff0000);
+}
+
+/// Sum of the lanes, in the same order for every width: the upper half is added to the lower one.
+template <class T, int bytes = kRegisterBytes>
+SIMPLE_LAYERNORM_INLINE T total(Register<T, bytes> v) {
+  if constexpr (bytes == sizeof(T)) {
+    return v[0];
+  } else {
+    Register<T, bytes / 2> half[2];
+    __builtin_memcpy(half, &v, sizeof v);
+    return total<T, bytes / 2>(half[0] + half[1]);
+  }
+}
+
+}  // namespace
+}  // namespace simple_layernorm::cpu
