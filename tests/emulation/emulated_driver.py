@@ -1,31 +1,40 @@
-"""Builds the driver that runs the GPU kernels on the CPU.
+"""Builds the drivers that run the GPU kernels on the CPU.
 
-    python tests/emulation/emulated_driver.py --wave 64 [--run]
+    python tests/emulation/emulated_driver.py --wave 64 --checks races --run
 
-The kernel files are those that CMake compiles, unchanged. A driver is kept in build/emulation under
-a name made of everything that went into it, so that an unchanged tree costs no compilation.
+The kernel files are those that CMake compiles, unchanged. There are two drivers per wave size, as
+the compiler can watch for one kind of mistake at a time:
+    bounds  AddressSanitizer and UndefinedBehaviorSanitizer: every bound, alignment and overflow
+    races   every access goes through runtime/access_hooks.cpp: accesses that no barrier orders,
+            reads of what nobody has written, writes to inputs
+What was compiled is kept in build/emulation under a name made of all that went into it.
 """
 
 import argparse
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
 BUILDS = PROJECT / "build" / "emulation"
 
-# -O1: at -O2 the compiler merges or splits calls of wave operations. No position independence, so
-# that addr2line takes run-time addresses.
+# -O1: at -O2 the compiler takes minutes. No position independence: addr2line reads run-time addresses.
 COMMON = "-std=c++17 -g -O1 -no-pie -fno-pie -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas"
-SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined"
-DEFINITIONS = ['-DSIMPLE_LAYERNORM_GPU_ARCHITECTURES="gfx90a;gfx1030"']
+SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined".split()
+WATCHED = "-fsanitize=thread --param=tsan-instrument-func-entry-exit=0".split()
+KERNEL = [
+    "-fdata-sections",
+    '-DSIMPLE_LAYERNORM_GPU_ARCHITECTURES="gfx90a;gfx1030"',
+    *("-x", "c++"),
+]
+CHECKS = ("bounds", "races")
 
 
 class BuildError(Exception):
@@ -33,88 +42,112 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Tree:
-    """Where the product's sources lie: the project, or a changed copy of its src."""
+class Object:
+    """A source file with the options that it is compiled with."""
 
-    src: Path = PROJECT / "src"
+    source: Path
+    options: tuple[str, ...]
 
-    def kernel_files(self) -> list[Path]:
-        """The .hip files that CMake compiles."""
-        text = (self.src / "gpu" / "CMakeLists.txt").read_text()
-        listed = re.search(r"set\(kernel_files ([^)]*)\)", text)
-        if listed is None:
-            raise BuildError("src/gpu/CMakeLists.txt: expected set(kernel_files ...)")
-        return [self.src / "gpu" / name for name in listed[1].split()]
+    def contents(self) -> str:
+        """A name for everything that decides what the object file holds."""
+        listing = run_compiler([*self.options, "-MM", str(self.source)])
+        names = listing.partition(":")[2].replace("\\\n", " ").split()
+        digest = hashlib.sha256(" ".join(o for o in self.options if o[:2] != "-I").encode())
+        for name in names:
+            digest.update(Path(name).name.encode() + Path(name).read_bytes())
+        return digest.hexdigest()[:20]
 
-
-def compiler() -> list[str]:
-    return (["ccache"] if shutil.which("ccache") else []) + ["g++"]
-
-
-def fingerprint(tree: Tree, wave: int) -> str:
-    digest = hashlib.sha256(f"{wave} {COMMON} {SANITIZERS}".encode())
-    for folder in (tree.src / "gpu", tree.src / "math", tree.src / "include", HERE):
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in {".hip", ".hpp", ".h", ".cpp", ".ld", ".txt", ".py"}:
-                digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+    def compiled(self) -> Path:
+        path = BUILDS / f"{self.source.name}.{self.contents()}.o"
+        if not path.exists():
+            with written_at_once(path) as unfinished:
+                run_compiler([*self.options, "-c", str(self.source), "-o", str(unfinished)])
+        return path
 
 
-def run_compiler(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+class written_at_once:
+    """A name to write to that becomes `path` at the end, so that nobody sees half a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.unfinished = path.with_name(f"{os.getpid()}.{id(self)}.{path.name}")
+
+    def __enter__(self) -> Path:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return self.unfinished
+
+    def __exit__(self, failure: object, *_: object) -> None:
+        if failure is None:
+            self.unfinished.rename(self.path)
+
+
+def run_compiler(arguments: list[str]) -> str:
+    result = subprocess.run(["g++", *arguments], capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise BuildError(f"{' '.join(command)}\n{result.stderr}")
+        raise BuildError(f"g++ {' '.join(arguments)}\n{result.stderr}")
+    return result.stdout
 
 
-def build(wave: int, tree: Tree = Tree(), jobs: int = 2) -> Path:
-    """Path of the driver for waves of this size, built if need be."""
-    folder = BUILDS / fingerprint(tree, wave)
-    driver = folder / "driver"
-    if driver.exists():
-        return driver
-    folder.mkdir(parents=True, exist_ok=True)
+def kernel_files(src: Path) -> list[Path]:
+    """The .hip files that CMake compiles."""
+    listed = re.search(r"set\(kernel_files ([^)]*)\)", (src / "gpu" / "CMakeLists.txt").read_text())
+    if listed is None:
+        raise BuildError("src/gpu/CMakeLists.txt: expected set(kernel_files ...)")
+    return [src / "gpu" / name for name in listed[1].split()]
 
-    flags = [
+
+def options(wave: int, src: Path, *more: str) -> tuple[str, ...]:
+    folders = (HERE / "include", HERE, src, src / "include")
+    return (
         *COMMON.split(),
         f"-DSIMPLE_LAYERNORM_EMULATED_WAVE={wave}",
-        *DEFINITIONS,
-        *(f"-I{path}" for path in (HERE / "include", HERE, tree.src, tree.src / "include")),
-    ]
-    commands, objects = [], []
+        *(f"-I{folder}" for folder in folders),
+        *more,
+    )
 
-    def compile_file(source: Path, *more: str) -> None:
-        objects.append(str(folder / f"{source.parent.name}_{source.name}.o"))
-        commands.append([*compiler(), *flags, *more, "-c", str(source), "-o", objects[-1]])
 
-    # The runtime switches stacks and moves shared memory about: nothing for sanitizers to watch.
-    for source in sorted((HERE / "runtime").glob("*.cpp")):
-        compile_file(source, "-O2")
-    for source in sorted((HERE / "driver").glob("*.cpp")):
-        compile_file(source, *SANITIZERS.split())
-    for source in tree.kernel_files():
-        compile_file(source, *SANITIZERS.split(), "-fdata-sections", "-x", "c++")
+@cache
+def harness(wave: int, checks: str, src: Path = PROJECT / "src") -> list[Path]:
+    """All but the kernels. Sanitizers have no business in the runtime: it switches stacks."""
+    sanitizers = SANITIZERS if checks == "bounds" else []
+    runtime = sorted((HERE / "runtime").glob("*.cpp"))
+    driver = sorted((HERE / "driver").glob("*.cpp"))
+    objects = [Object(source, options(wave, src, "-O2")) for source in runtime]
+    objects += [Object(source, options(wave, src, *sanitizers)) for source in driver]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(Object.compiled, objects))
+
+
+def build(wave: int, checks: str, src: Path = PROJECT / "src", jobs: int = 2) -> Path:
+    """Path of a driver for the kernels in `src`, compiled as far as need be."""
+    sanitizers = SANITIZERS if checks == "bounds" else []
+    kernel_options = options(wave, src, *(sanitizers or WATCHED), *KERNEL)
+    kernels = [Object(source, kernel_options) for source in kernel_files(src)]
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(run_compiler, commands))
-
-    script = f"-Wl,-T,{HERE / 'shared_memory.ld'}"
-    unfinished = folder / f"driver.{os.getpid()}"
-    run_compiler(["g++", *SANITIZERS.split(), "-no-pie", *objects, script, "-o", str(unfinished)])
-    unfinished.rename(driver)
+        objects = [*harness(wave, checks), *pool.map(Object.compiled, kernels)]
+    script = HERE / "shared_memory.ld"
+    digest = hashlib.sha256("".join(map(str, objects)).encode() + script.read_bytes())
+    driver = BUILDS / f"driver.{wave}.{checks}.{digest.hexdigest()[:20]}"
+    if not driver.exists():
+        with written_at_once(driver) as unfinished:
+            link = [*sanitizers, "-no-pie", *map(str, objects), f"-Wl,-T,{script}"]
+            run_compiler([*link, "-o", str(unfinished)])
     return driver
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--wave", type=int, choices=(32, 64), default=64)
+    parser.add_argument("--checks", choices=CHECKS, default="bounds")
     parser.add_argument("--run", nargs="*", metavar="ARGUMENT", help="run the driver with these")
-    options = parser.parse_args()
+    chosen = parser.parse_args()
     try:
-        driver = build(options.wave)
+        driver = build(chosen.wave, chosen.checks)
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
     print(driver)
-    return 0 if options.run is None else subprocess.call([str(driver), *options.run])
+    return 0 if chosen.run is None else subprocess.call([str(driver), *chosen.run])
 
 
 if __name__ == "__main__":

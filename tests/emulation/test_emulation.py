@@ -4,13 +4,14 @@ import shutil
 import subprocess
 
 import pytest
-from emulated_driver import build
+from emulated_driver import CHECKS, build
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
+@pytest.mark.parametrize("checks", CHECKS)
 @pytest.mark.parametrize("wave", [32, 64])
-def test_kernels_give_the_references_numbers_in_every_order_of_threads(wave):
-    result = subprocess.run([build(wave)], capture_output=True, text=True, check=False)
+def test_kernels_give_the_references_numbers_in_every_order_of_threads(wave, checks):
+    result = subprocess.run([build(wave, checks)], capture_output=True, text=True, check=False)
     print(result.stdout)
     assert result.returncode == 0, result.stderr + result.stdout

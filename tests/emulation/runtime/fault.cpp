@@ -88,18 +88,21 @@ std::vector<std::string> function_names(const std::vector<const void*>& addresse
   return names;
 }
 
-std::string source_line(const void* address) {
-  const std::vector<std::string> lines = look_up({address});
+std::string source_line(const void* code) {
+  const std::vector<std::string> lines = look_up({code});
   return lines.size() > 1 ? lines[1] : "?";
 }
 
-void fault(const std::string& what, const Site* site) {
+void fault(const std::string& what, const std::string& source) {
   std::fprintf(stderr, "emulation: %s\n", what.c_str());
-  if (site != nullptr && site->file != nullptr) {
-    std::fprintf(stderr, "  source    %s:%d %s\n", site->file, site->line, site->operation);
-  }
+  if (!source.empty()) std::fprintf(stderr, "  source    %s\n", source.c_str());
   print_place();
   std::abort();
+}
+
+void fault(const std::string& what, const Site& site) {
+  if (site.file == nullptr) fault(what);
+  fault(what, site.operation + (" at " + (site.file + (":" + std::to_string(site.line)))));
 }
 
 }  // namespace emulation

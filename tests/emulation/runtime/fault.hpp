@@ -8,9 +8,10 @@
 
 namespace emulation {
 
-[[noreturn]] void fault(const std::string& what, const Site* site = nullptr);
+[[noreturn]] void fault(const std::string& what, const std::string& source = "");
+[[noreturn]] void fault(const std::string& what, const Site& site);
 
 /// "file:line" of an address of code.
-std::string source_line(const void* address);
+std::string source_line(const void* code);
 
 }  // namespace emulation

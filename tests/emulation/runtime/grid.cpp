@@ -57,12 +57,12 @@ void release_barrier(Block& block) {
   for (Thread& thread : block.threads) {
     current_thread = &thread;
     if (thread.state == State::finished) {
-      fault("has returned while others of its block wait at __syncthreads", &first->site);
+      fault("has returned while others of its block wait at __syncthreads", first->site);
     }
     if (!(thread.site == first->site)) {
       fault("waits at another __syncthreads than thread " + std::to_string(first->linear) + " at " +
                 first->site.file + ":" + std::to_string(first->site.line),
-            &thread.site);
+            thread.site);
     }
   }
   current_thread = nullptr;
@@ -100,7 +100,7 @@ bool only_polls(const Block& block) {
       if (thread.state != State::polling) continue;
       current_block = &block;
       current_thread = &thread;
-      fault(what, &thread.site);
+      fault(what, thread.site);
     }
   }
   fault(what);
@@ -137,12 +137,11 @@ void wait_as(State state, const Site& site) {
 
 void barrier(const Site& site) { wait_as(State::at_barrier, site); }
 
-void yield() { wait_as(State::polling, {"s_sleep", nullptr, 0}); }
-
 void* dynamic_shared_memory() { return current_block->shared.dynamic(); }
 
 void run_grid(const Launch& launch, int resident_blocks) {
   const HostStatics kept;
+  ++grids_launched;
   current_launch = &launch;
   blockDim = launch.block;
   gridDim = launch.grid;

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
+
+#include "shadow.hpp"
 
 namespace emulation {
 
@@ -16,17 +17,19 @@ class SharedMemory {
  public:
   explicit SharedMemory(std::size_t dynamic_bytes);
   ~SharedMemory();
-  SharedMemory(SharedMemory&&) noexcept = default;
+  SharedMemory(const SharedMemory&) = delete;
 
   void bring_in();
   void take_out();
   void* dynamic() const { return dynamic_; }
-  std::size_t dynamic_bytes() const { return dynamic_bytes_; }
+
+  /// The shadow of an address in this block's shared memory and its offset there, or null.
+  Shadow* find(const void* address, std::size_t& offset);
 
  private:
   std::vector<char> image_;
   void* dynamic_ = nullptr;
-  std::size_t dynamic_bytes_;
+  Shadow static_shadow_, dynamic_shadow_;
 };
 
 /// Keeps the host's contents of static variables while a grid runs.
@@ -40,5 +43,15 @@ class HostStatics {
 };
 
 std::size_t static_shared_bytes();
+
+/// A block of device memory.
+struct Allocation {
+  char* begin;
+  Shadow shadow;
+  bool read_only = false;
+};
+
+/// The allocation that an address lies in, or that it misses by little; null otherwise.
+Allocation* find_allocation(const void* address);
 
 }  // namespace emulation

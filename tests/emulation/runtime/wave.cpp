@@ -30,7 +30,7 @@ bool came(int lane) { return lane >= 0 && lane < warpSize && (current_thread->ca
 std::uint64_t brought_by(int lane) {
   if (!came(lane)) {
     fault("reads lane " + std::to_string(lane) + ", which is not active in this operation",
-          &current_thread->site);
+          current_thread->site);
   }
   return neighbour(lane).shown;
 }
@@ -80,7 +80,7 @@ int dpp_source(int lane, int control) {
     if (warpSize == wave) return;
     fault(std::string("DPP ") + name + " does not exist on devices with waves of " +
               std::to_string(warpSize),
-          &current_thread->site);
+          current_thread->site);
   };
   if (between(control, 0x000, 0x0ff)) return (lane & ~3) + (control >> 2 * (lane & 3) & 3);
   if (between(control, 0x101, 0x10f)) return in_row + amount < kRow ? lane + amount : -1;
@@ -92,7 +92,7 @@ int dpp_source(int lane, int control) {
   if (control == 0x143) return only_on(64, "row_bcast31"), lane >= 32 ? 31 : -1;
   if (between(control, 0x150, 0x15f)) return row + amount;
   if (between(control, 0x160, 0x16f)) return only_on(32, "row_xmask"), row + (in_row ^ amount);
-  fault("unknown DPP control " + std::to_string(control), &current_thread->site);
+  fault("unknown DPP control " + std::to_string(control), current_thread->site);
 }
 
 int update_dpp(int old, int value, int control, int row_mask, int bank_mask, bool bound_control,
@@ -107,7 +107,7 @@ int update_dpp(int old, int value, int control, int row_mask, int bank_mask, boo
 }
 
 int permlanex16(int value, unsigned low, unsigned high, const Site& site) {
-  if (warpSize != 32) fault("v_permlanex16 does not exist on devices with waves of 64", &site);
+  if (warpSize != 32) fault("v_permlanex16 does not exist on devices with waves of 64", site);
   meet(pack(value), site);
   const int self = lane(), in_row = self % kRow, other_row = (self - in_row) ^ kRow;
   const unsigned selectors = in_row < 8 ? low : high;

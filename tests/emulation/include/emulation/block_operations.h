@@ -1,7 +1,7 @@
 // What a kernel may do beyond its own wave: barriers, fences, atomics, shared memory.
 #pragma once
 
-#include <cstring>
+#include <type_traits>
 
 #include "emulation/types.h"
 
@@ -13,11 +13,13 @@ void barrier(const Site& site);
 /// This block's dynamic shared memory, of exactly the size given at the launch.
 void* dynamic_shared_memory();
 
-enum class Access { load, store, exchange };
-
-/// Announces an atomic access. Every load lets other threads run first, so that polling ends.
-void before_atomic(const void* address, int bytes, Access access, int order, int scope,
-                   const Site& site);
+/// Atomic accesses to integers of 4 or 8 bytes. A load lets other threads run first, so that
+/// polling ends. The memory order is none of their business: one thread runs at a time.
+enum class Update { add, exchange };
+std::uint64_t atomic_load(const void* address, int bytes, int scope, const Site& site);
+void atomic_store(void* address, int bytes, std::uint64_t value, int scope, const Site& site);
+std::uint64_t atomic_update(void* address, int bytes, Update update, std::uint64_t operand,
+                            int scope, const Site& site);
 
 /// Orders this thread's accesses to device memory; `scope` as in the constants below.
 void fence(int scope);
@@ -42,38 +44,34 @@ inline void __threadfence_system() { emulation::fence(__HIP_MEMORY_SCOPE_SYSTEM)
 inline void __builtin_amdgcn_s_sleep(int) { emulation::yield(); }
 inline void __builtin_amdgcn_sched_barrier(int) {}
 
-/// The memory order decides nothing here: one thread runs at a time. It matters to the search for
-/// races, which knows that a relaxed access orders no other.
 template <class T>
-T __hip_atomic_load(const T* p, int order, int scope, EMULATION_CALLER) {
-  emulation::before_atomic(p, sizeof(T), emulation::Access::load, order, scope,
-                           {"__hip_atomic_load", file, line});
-  T value;
-  __atomic_load(p, &value, __ATOMIC_SEQ_CST);
-  return value;
+T __hip_atomic_load(const T* p, int, int scope, EMULATION_CALLER) {
+  static_assert(std::is_integral<T>::value, "only integers are accessed atomically");
+  return static_cast<T>(
+      emulation::atomic_load(p, sizeof(T), scope, {"__hip_atomic_load", file, line}));
 }
 
 template <class T>
-void __hip_atomic_store(T* p, T value, int order, int scope, EMULATION_CALLER) {
-  emulation::before_atomic(p, sizeof(T), emulation::Access::store, order, scope,
-                           {"__hip_atomic_store", file, line});
-  __atomic_store(p, &value, __ATOMIC_SEQ_CST);
+void __hip_atomic_store(T* p, T value, int, int scope, EMULATION_CALLER) {
+  static_assert(std::is_integral<T>::value, "only integers are accessed atomically");
+  emulation::atomic_store(p, sizeof(T), static_cast<std::uint64_t>(value), scope,
+                          {"__hip_atomic_store", file, line});
 }
 
 template <class T>
-T __hip_atomic_fetch_add(T* p, T value, int order, int scope, EMULATION_CALLER) {
-  emulation::before_atomic(p, sizeof(T), emulation::Access::exchange, order, scope,
-                           {"__hip_atomic_fetch_add", file, line});
-  return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
+T __hip_atomic_fetch_add(T* p, T value, int, int scope, EMULATION_CALLER) {
+  static_assert(std::is_integral<T>::value, "sums of floats would depend on the order of threads");
+  return static_cast<T>(emulation::atomic_update(p, sizeof(T), emulation::Update::add,
+                                                 static_cast<std::uint64_t>(value), scope,
+                                                 {"__hip_atomic_fetch_add", file, line}));
 }
 
 template <class T>
-T __hip_atomic_exchange(T* p, T value, int order, int scope, EMULATION_CALLER) {
-  emulation::before_atomic(p, sizeof(T), emulation::Access::exchange, order, scope,
-                           {"__hip_atomic_exchange", file, line});
-  T before;
-  __atomic_exchange(p, &value, &before, __ATOMIC_SEQ_CST);
-  return before;
+T __hip_atomic_exchange(T* p, T value, int, int scope, EMULATION_CALLER) {
+  static_assert(std::is_integral<T>::value, "only integers are accessed atomically");
+  return static_cast<T>(emulation::atomic_update(p, sizeof(T), emulation::Update::exchange,
+                                                 static_cast<std::uint64_t>(value), scope,
+                                                 {"__hip_atomic_exchange", file, line}));
 }
 
 template <class T>
