@@ -53,6 +53,13 @@ inline std::string architecture_of(const DeviceProperties_t& properties) {
 }
 #endif
 
+// Declares the block's dynamic shared memory. The emulation, ordinary C++, has no such declaration.
+#if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
+#define SIMPLE_LAYERNORM_DYNAMIC_SHARED(type, name) EMULATION_DYNAMIC_SHARED(type, name)
+#else
+#define SIMPLE_LAYERNORM_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
 /// Queues kernel(arguments...) and throws if it could not be launched.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
