@@ -35,7 +35,8 @@ Place place_of(const void* address) {
   return place;
 }
 
-std::string problem_with(const void* address, std::size_t bytes, bool writes, int atomic_scope) {
+std::string problem_with(const void* address, std::size_t bytes, bool writes, int atomic_scope,
+                         bool is_copy) {
   const Place place = place_of(address);
   if (place.shadow == nullptr) {
     // A thread's own variables; the kernel's arguments and constants, which are only read.
@@ -49,9 +50,13 @@ std::string problem_with(const void* address, std::size_t bytes, bool writes, in
   } else if (writes && place.read_only) {
     problem = "writes to an input";
   } else {
-    problem = place.shadow->note({current_block->linear, current_thread->linear,
-                                  current_block->barriers_passed, writes, atomic_scope},
-                                 place.offset, bytes);
+    const Access access{static_cast<std::int32_t>(current_block->linear),
+                        static_cast<std::int16_t>(current_thread->linear),
+                        static_cast<std::int16_t>(atomic_scope),
+                        current_block->barriers_passed,
+                        writes,
+                        is_copy};
+    problem = place.shadow->note(access, place.offset, bytes);
   }
   if (problem.empty()) return {};
   return problem + " (" + std::to_string(bytes) + " bytes at byte " +
@@ -59,9 +64,10 @@ std::string problem_with(const void* address, std::size_t bytes, bool writes, in
          " of " + place.memory + ")";
 }
 
-void note(const void* address, std::size_t bytes, bool writes, const void* code) {
+void note(const void* address, std::size_t bytes, bool writes, const void* code,
+          bool is_copy = false) {
   if (current_thread == nullptr) return;
-  const std::string problem = problem_with(address, bytes, writes, 0);
+  const std::string problem = problem_with(address, bytes, writes, 0, is_copy);
   if (!problem.empty()) fault(problem, source_line(code));
 }
 
@@ -71,7 +77,7 @@ bool watches_accesses() { return hooked; }
 
 void note_atomic(const void* address, std::size_t bytes, bool writes, int scope, const Site& site) {
   if (!hooked) return;
-  const std::string problem = problem_with(address, bytes, writes, scope);
+  const std::string problem = problem_with(address, bytes, writes, scope, false);
   if (!problem.empty()) fault(problem, site);
 }
 
@@ -92,7 +98,7 @@ EMULATION_HOOKS(4)
 EMULATION_HOOKS(8)
 EMULATION_HOOKS(16)
 void __tsan_read_range(void* p, std::size_t bytes) {
-  emulation::note(p, bytes, false, __builtin_return_address(0));
+  emulation::note(p, bytes, false, __builtin_return_address(0), true);
 }
 void __tsan_write_range(void* p, std::size_t bytes) {
   emulation::note(p, bytes, true, __builtin_return_address(0));

@@ -79,18 +79,19 @@ void run(const Launch& launch) {
 
 using namespace emulation;
 
+// Device n has n multiprocessors: the library may keep a device's properties for good.
 hipError_t hipGetDevice(int* device) {
-  *device = 0;
+  *device = schedule.multiprocessors;
   return hipSuccess;
 }
 
-hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int) {
+hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated device");
   std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "%s",
                 warpSize == 64 ? "gfx90a:sramecc+:xnack-" : "gfx1030");
   properties->warpSize = warpSize;
-  properties->multiProcessorCount = schedule.multiprocessors;
+  properties->multiProcessorCount = device;
   properties->sharedMemPerBlock = kSharedBytesPerBlock;
   properties->maxSharedMemoryPerMultiProcessor = kSharedBytesPerBlock;
   properties->regsPerBlock = 64 << 10;

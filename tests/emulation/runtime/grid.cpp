@@ -23,7 +23,7 @@ namespace {
 
 /// Turns of all resident blocks without progress after which a grid is said to hang. Waiting for a
 /// value from another block takes a few.
-constexpr int kMostIdleTurns = 20000;
+constexpr int kMostIdleTurns = 2000;
 constexpr unsigned kMostSecondsPerGrid = 60;
 
 void thread_main() {

@@ -17,7 +17,7 @@ struct Schedule {
   /// Repeated through memory that nobody has written yet. The default is a NaN as float16,
   /// bfloat16, float32 and float64.
   std::uint16_t poison = 0x7ff5;
-  int multiprocessors = 4;
+  int multiprocessors = 4;            ///< below 64; also the index of the device
   int blocks_per_multiprocessor = 2;  ///< at most; threads and shared memory may allow fewer
 
   std::string text() const;

@@ -19,7 +19,7 @@ bool Shadow::is_ordered(const Mark& earlier, const Access& later) {
 void Shadow::add_reader(Mark& mark, const Access& access) {
   const bool first_since_barrier = mark.block == access.block && mark.epoch < access.epoch;
   if (mark.block == kNone || first_since_barrier) {
-    mark = {access.block, access.thread, access.epoch, access.atomic_scope};
+    mark = {access.block, access.thread, access.atomic_scope, access.epoch};
     return;
   }
   if (mark.block != access.block) mark.block = kSeveralBlocks;
@@ -35,12 +35,15 @@ std::string Shadow::text(const Mark& mark) {
 }
 
 void Shadow::initialise(std::size_t offset, std::size_t count) {
-  for (std::size_t i = offset; i < offset + count; ++i) cells_[i].initialised = true;
+  for (std::size_t i = offset / 2; i < (offset + count + 1) / 2; ++i) cells_[i].initialised = true;
 }
 
 std::string Shadow::note(const Access& access, std::size_t offset, std::size_t count) {
-  for (std::size_t i = offset; i < offset + count; ++i) {
+  bool any_initialised = false, all_initialised = true;
+  for (std::size_t i = offset / 2; i < (offset + count + 1) / 2; ++i) {
     Cell& cell = cells_[i];
+    any_initialised |= cell.initialised;
+    all_initialised &= cell.initialised;
     if (cell.grid != grids_launched) {
       cell.write = cell.read = {};
       cell.grid = grids_launched;
@@ -52,15 +55,16 @@ std::string Shadow::note(const Access& access, std::size_t offset, std::size_t c
     if (access.writes && !is_ordered(cell.read, access)) {
       return "writes what " + text(cell.read) + " read, and nothing orders the two";
     }
-    if (!access.writes && !cell.initialised) return "reads what nobody has written";
     if (access.writes) {
-      cell.write = {access.block, access.thread, access.epoch, access.atomic_scope};
+      cell.write = {access.block, access.thread, access.atomic_scope, access.epoch};
       cell.read = {};
       cell.initialised = true;
     } else {
       add_reader(cell.read, access);
     }
   }
+  const bool was_written = access.is_copy ? any_initialised : all_initialised;
+  if (!access.writes && !was_written) return "reads what nobody has written";
   return {};
 }
 

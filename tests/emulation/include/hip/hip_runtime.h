@@ -3,8 +3,9 @@
 // that. SIMPLE_LAYERNORM_EMULATED_WAVE, 32 or 64, says how many lanes a wave has.
 #pragma once
 
+#include <math.h>
+
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,9 +23,9 @@
 
 // Shared memory is a static variable, so that AddressSanitizer sees its bounds. The linker collects
 // all of them in one region (shared_memory.ld), of which the runtime keeps a copy per block.
-// `extern __shared__` cannot be expressed: kernels declare dynamic shared memory by HIP's macro.
+// `extern __shared__` cannot be expressed: kernels declare dynamic shared memory by a macro.
 #define __shared__ static
-#define HIP_DYNAMIC_SHARED(type, name) \
+#define EMULATION_DYNAMIC_SHARED(type, name) \
   type* const name = static_cast<type*>(emulation::dynamic_shared_memory())
 
 #include "emulation/types.h"
@@ -32,3 +33,6 @@
 #include "emulation/block_operations.h"
 #include "emulation/runtime_api.h"
 #include "emulation/wave_operations.h"
+
+using std::max;
+using std::min;
