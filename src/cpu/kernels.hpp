@@ -50,6 +50,9 @@ extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 #endif
 
+/// Whether this machine and its operating system have the instructions of a level.
+bool runs_here(const Kernels& level);
+
 /// The kernels for this machine, chosen once.
 const Kernels& kernels();
 

@@ -18,7 +18,15 @@ bool has_f16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-bool runs_here(const Kernels& level) {
+constexpr const Kernels* kLevels[] = {&kAvx512Kernels, &kAvx2Kernels, &kBaselineKernels};
+#else
+constexpr const Kernels* kLevels[] = {&kBaselineKernels};
+#endif
+
+}  // namespace
+
+bool runs_here([[maybe_unused]] const Kernels& level) {
+#if defined(__x86_64__)
   // These built-ins also ask whether the operating system saves the registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   if (&level == &kAvx2Kernels) return avx2;
@@ -26,15 +34,11 @@ bool runs_here(const Kernels& level) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
+#endif
   return true;
 }
 
-constexpr const Kernels* kLevels[] = {&kAvx512Kernels, &kAvx2Kernels, &kBaselineKernels};
-#else
-bool runs_here(const Kernels&) { return true; }
-
-constexpr const Kernels* kLevels[] = {&kBaselineKernels};
-#endif
+namespace {
 
 /// The best level, or the one that the environment names if it runs here.
 const Kernels& choose() {
