@@ -1,0 +1,67 @@
+"""What the compiler makes of the kernels for AMD devices: registers, memory, instructions."""
+
+import pytest
+from device_assembly import ARCHITECTURES, Kernel, kernels_of, missing_tool, parse, table
+
+pytestmark = [
+    pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
+    pytest.mark.timeout(900),  # an optimising build of every kernel
+]
+
+# Of a compute unit.
+MOST_SHARED_BYTES = 64 * 1024
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def kernels(request: pytest.FixtureRequest) -> list[Kernel]:
+    compiled = kernels_of(request.param)
+    print(f"\n{request.param}\n{table(compiled)}")
+    return compiled
+
+
+def test_there_are_kernels_of_the_architectures_wave(kernels: list[Kernel]):
+    waves = {"gfx90a": 64, "gfx1030": 32}
+    assert kernels
+    for kernel in kernels:
+        assert kernel.metadata["wavefront_size"] == waves[kernel.architecture], kernel.name
+
+
+def test_no_kernel_spills_registers_or_uses_scratch(kernels: list[Kernel]):
+    offenders = [k for k in kernels if k.spills or k.scratch_bytes]
+    assert not offenders, table(offenders)
+
+
+def test_static_shared_memory_fits_a_compute_unit(kernels: list[Kernel]):
+    offenders = [k for k in kernels if k.shared_bytes > MOST_SHARED_BYTES]
+    assert not offenders, table(offenders)
+
+
+def test_wave_sums_stay_in_the_vector_unit(kernels: list[Kernel]):
+    summing = [k for k in kernels if k.template.startswith("layer_norm")]
+    offenders = [k for k in summing if k.dpp == 0 or k.moves_through_shared_memory]
+    assert summing
+    assert not offenders, table(offenders)
+
+
+def test_the_table_of_a_known_text():
+    text = """
+_Z1kv:
+\tv_add_f32_dpp v1, v0, v0 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf
+\tglobal_load_dwordx4 v[0:3], v4, s[0:1]
+\tds_bpermute_b32 v1, v0, v1
+.Lfunc_end0:
+\tglobal_store_dwordx4 v4, v[0:3], s[0:1]
+\t.amdgpu_metadata
+amdhsa.kernels:
+  - .agpr_count:     0
+    .group_segment_fixed_size: 1024
+    .name:           _Z1kv
+    .private_segment_fixed_size: 8
+    .sgpr_spill_count: 1
+    .vgpr_count:     54
+    .vgpr_spill_count: 2
+"""
+    (kernel,) = parse(text, "gfx90a")
+    assert (kernel.name, kernel.spills, kernel.scratch_bytes) == ("k", 3, 8)
+    assert (kernel.dpp, kernel.wide_loads, kernel.wide_stores) == (1, 1, 0)
+    assert kernel.moves_through_shared_memory == 1
