@@ -40,7 +40,8 @@ Tensors layer_norm_backward_meta(const at::Tensor& grad_output, const at::Tensor
   if (output_mask[0]) grad_input = at::empty_symint(input.sym_sizes(), input.options());
   if (output_mask[1]) grad_weight = at::empty_symint(normalized_shape, weight->options());
   if (output_mask[2]) {
-    grad_bias = at::empty_symint(normalized_shape, input.options().dtype(bias_dtype));
+    grad_bias = at::empty_symint(normalized_shape,
+                                 input.options().dtype(bias_dtype.value_or(input.scalar_type())));
   }
   return gradients;
 }
