@@ -1,6 +1,7 @@
 """The benchmark's parts: cases, bars, results file, check against float64, clocks."""
 
 import itertools
+import time
 
 import pytest
 import torch
@@ -178,7 +179,8 @@ class TestCheck:
 
 
 class TestTiming:
-    def test_contenders_take_turns_and_the_slower_one_takes_longer(self):
+    @pytest.mark.parametrize("now", timing.CLOCKS.values(), ids=timing.CLOCKS)
+    def test_contenders_take_turns_and_the_slower_one_takes_longer(self, now):
         order: list[str] = []
 
         def call(name: str, loops: int):
@@ -189,12 +191,25 @@ class TestTiming:
 
             return work
 
-        times = timing.wall({"fast": call("fast", 10_000), "slow": call("slow", 100_000)}, 5)
+        times = timing.on_thread(
+            {"fast": call("fast", 10_000), "slow": call("slow", 100_000)}, 5, now
+        )
         assert times["slow"] > 2 * times["fast"]
         turns = [name for name, _ in itertools.groupby(order[2:])]
         assert len(turns) > timing.FEWEST_ROUNDS
 
-    def test_a_calls_cost_is_that_of_one_call(self, monkeypatch):
+    def test_a_calls_cost_is_that_of_one_call(self):
         now = itertools.count(0, 1_000_000)
-        monkeypatch.setattr(timing, "perf_counter_ns", lambda: next(now))
-        assert timing.host_cost({"one": lambda: None}) == {"one": 1_000 / timing.HOST_CALLS}
+        cost = timing.host_cost({"one": lambda: None}, lambda: next(now))
+        assert cost == {"one": 1_000 / timing.HOST_CALLS}
+
+    def test_cpu_time_leaves_out_what_the_thread_waits_for(self):
+        def wait() -> None:
+            time.sleep(0.002)
+
+        case = cases.Case(cases.FORWARD, 8, 8, "float32")
+        waited = {
+            clock: timing.timer_for(case, "cpu", 1, clock)({"wait": wait})["wait"]
+            for clock in timing.CLOCKS
+        }
+        assert waited["wall"] > 2000 > waited["cpu"]

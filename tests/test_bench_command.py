@@ -151,6 +151,7 @@ class TestCommand:
         [
             ("--cases", "few-rows"),
             ("--plan", "portable"),
+            ("--clock", "cpu", "--threads", "2"),
             ("--compare", "/nonexistent.json"),
         ],
     )

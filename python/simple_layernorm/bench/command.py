@@ -100,6 +100,8 @@ def _device(arguments: argparse.Namespace) -> str:
             os.environ[environment.PLAN] = arguments.plan
     elif arguments.plan != "native":
         raise UserError(f"--plan {arguments.plan} is for a GPU")
+    if arguments.clock == "cpu" and (device != "cpu" or arguments.threads != [1]):
+        raise UserError("--clock cpu sees one thread: expected --device cpu --threads 1")
     return device
 
 
@@ -149,7 +151,7 @@ def _measure_all(
     if not todo:
         return 0, fresh
     arguments, results = sweep.arguments, sweep.results
-    results.runs.append(environment.gather(sweep.device, arguments.plan))
+    results.runs.append(environment.gather(sweep.device, arguments.plan, arguments.clock))
     budget_ms = arguments.budget_ms or (30 if sweep.device == "cuda" else 400)
     with _progress(len(todo)) as step:
         try:
@@ -164,6 +166,7 @@ def _measure_all(
                     device=sweep.device,
                     threads=threads,
                     budget_ms=budget_ms,
+                    clock=arguments.clock,
                     run=len(results.runs) - 1,
                     label=sweep.label,
                 )

@@ -63,7 +63,7 @@ def _driver() -> str | None:
     return answer.stdout.splitlines()[0].strip() if answer.stdout.strip() else None
 
 
-def gather(device: str, plan: str) -> dict[str, Any]:
+def gather(device: str, plan: str, clock: str) -> dict[str, Any]:
     """One run's environment, as it goes into the results file."""
     found: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -94,5 +94,5 @@ def gather(device: str, plan: str) -> dict[str, Any]:
             "driver": _driver(),
         }
     else:
-        found |= {"steady_allocator": allocator_is_steady()}
+        found |= {"clock": clock, "steady_allocator": allocator_is_steady()}
     return found

@@ -36,6 +36,7 @@ def measure(
     device: str,
     threads: int,
     budget_ms: float,
+    clock: str = "wall",
     run: int,
     label: Callable[[str], str] = lambda name: name,
 ) -> list[Cell]:
@@ -83,7 +84,7 @@ def measure(
                 calls[name] = call
         if calls and limit is not None:
             calls[LIMIT] = captured(limit) if case.work == REPLAY else limit
-        times = timer_for(case, device, budget_ms)(calls) if calls else {}
+        times = timer_for(case, device, budget_ms, clock)(calls) if calls else {}
     limit_us = times.pop(LIMIT, None)
     least = least_bytes(case)
     for name, us in times.items():

@@ -118,6 +118,12 @@ def _how(add: argparse._ArgumentGroup) -> None:
         "--time-limit", type=_count, metavar="SECONDS", help="begin no case after this time"
     )
     add.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: CPU time of the one thread, for a CPU that other processes use too",
+    )
+    add.add_argument(
         "--allocator",
         choices=("steady", "default"),
         default="steady",
