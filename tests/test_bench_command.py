@@ -306,6 +306,21 @@ class TestSimulatedGpu:
         assert found["ours"].why == "RuntimeError: capture of ours failed"
         assert found["torch"].us
 
+    def test_a_clock_that_fails_costs_its_case_only(self, simulated_gpu, tmp_path, monkeypatch):
+        def do_bench(call, warmup, rep, return_mode):
+            if call().shape[1] == 64:
+                raise RuntimeError("out of memory")
+            return 0.5
+
+        monkeypatch.setattr(sys.modules["triton.testing"], "do_bench", do_bench)
+        path = tmp_path / "r.json"
+        words = ("--device", "cuda", "--peers", "--cases", "forward", "--cols", "64", "128")
+        words += ("--elements", "2^12", "--dtypes", "float32", "--json", str(path))
+        assert bench.run(parse(*words)) == 1
+        found = {c.cols: c for c in store.load(path).cells.values()}
+        assert found[64].why == "RuntimeError: out of memory"
+        assert found[128].us == 500.0
+
     def test_a_fault_of_the_device_ends_the_run_and_records_nothing_of_its_case(
         self, simulated_gpu, tmp_path, monkeypatch, capsys
     ):

@@ -29,8 +29,9 @@ SHOWN = ("ours", "ours, compiled", "torch", "compile", "liger", "quack", "apex",
 WORDS = {
     "en": {
         "none": "No run of the benchmark is recorded here yet.",
-        "from": "{machine}, {kernel}, torch {torch}, {runtime}{date}; kernel sources `{sources}`. "
-        "Run by `{command}`, recorded in `{file}`.",
+        "from": "{machine}, {kernel}, torch {torch}, {runtime}{clock}{date}; kernel sources "
+        "`{sources}`. Run by `{command}`, recorded in `{file}`.",
+        "clock": "CPU time of one thread, ",
         "share": "**{work}**: share of the speed of {limit} in the same run{times}",
         "multiple": ", and multiple of torch's speed",
         "time": "**{work}**: time",
@@ -42,8 +43,9 @@ WORDS = {
     },
     "zh": {
         "none": "此处尚未记录基准的运行结果。",
-        "from": "{machine}，{kernel}，torch {torch}，{runtime}{date}；内核源码 `{sources}`。"
+        "from": "{machine}，{kernel}，torch {torch}，{runtime}{clock}{date}；内核源码 `{sources}`。"
         "运行命令 `{command}`，结果记录于 `{file}`。",
+        "clock": "单线程 CPU 时间，",
         "share": "**{work}**：占同一次运行中 {limit} 速度的比例{times}",
         "multiple": "，以及相对 torch 的速度倍数",
         "time": "**{work}**：耗时",
@@ -99,6 +101,7 @@ def _origin(results: Results, rows: list[Row], file: str, words: dict[str, str])
         kernel=run.get("kernel"),
         torch=run["torch"],
         runtime=f"{run['runtime']}, " if "runtime" in run else "",
+        clock=words["clock"] if run.get("clock") == "cpu" else "",
         date=run["date"][:10],
         sources=(run.get("kernel_sources") or "unknown")[:12],
         command=run["command"],

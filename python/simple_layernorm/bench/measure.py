@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 
@@ -46,51 +46,50 @@ def measure(
         torch.compiler.reset()  # else the ninth shape of one function would silently run eager
     if device == "cpu":
         torch.set_num_threads(threads)
+    names = contenders_of(case, list(contenders))
+    blank = Cell(**asdict(case), device=device, threads=threads, contender="", run=run, us=None)
+    cells = {name: replace(blank, contender=label(name)) for name in names}
     with torch.set_grad_enabled(case.work in NEEDS_GRAD):
-        build, error_of, limit = _prepare(case, contenders, device)
-        tolerance = check.TOLERANCE[case.input_dtype]
-        tolerance *= BLOCK_TOLERANCE if case.work == BLOCK else 1
-        blank = Cell(
-            case.work,
-            case.rows,
-            case.cols,
-            case.dtype,
-            case.offset,
-            device,
-            threads,
-            contender="",
-            run=run,
-            us=None,
-            limit=LIMITS.get(case.work),
-        )
-        calls: dict[str, Call] = {}
-        cells: dict[str, Cell] = {}
-        for name in contenders_of(case, list(contenders)):
-            cells[name] = replace(blank, contender=label(name))
-            try:
-                call = build(name)
-                error = error_of(call)
-                if case.work == REPLAY:
-                    call = captured(call)
-            except Exception as failure:  # noqa: BLE001  a peer may fail in any way
-                _check_device(device, failure)
-                cells[name] = replace(cells[name], why=_first_line(failure))
-                continue
-            wrong = error > tolerance
-            cells[name] = replace(cells[name], error=error, wrong=wrong)
-            if wrong and name.startswith(OURS):
-                cells[name] = replace(cells[name], why=f"wrong result: error {error:.1e}")
-            else:
-                calls[name] = call
-        if calls and limit is not None:
-            calls[LIMIT] = captured(limit) if case.work == REPLAY else limit
-        times = timer_for(case, device, budget_ms, clock)(calls) if calls else {}
+        try:
+            calls, limit = _checked_calls(case, contenders, device, cells)
+            times = timer_for(case, device, budget_ms, clock)(calls) if calls else {}
+        except RuntimeError as failure:
+            _check_device(device, failure)
+            return [replace(cell, why=_first_line(failure)) for cell in cells.values()]
     limit_us = times.pop(LIMIT, None)
     least = least_bytes(case)
     for name, us in times.items():
         gbs = least / us / 1e3 if least else None
-        cells[name] = replace(cells[name], us=us, limit_us=limit_us, gbs=gbs)
+        cells[name] = replace(cells[name], us=us, limit=limit, limit_us=limit_us, gbs=gbs)
     return list(cells.values())
+
+
+def _checked_calls(
+    case: Case, contenders: Mapping[str, Contender], device: str, cells: dict[str, Cell]
+) -> tuple[dict[str, Call], str | None]:
+    """The calls to be timed, the limit's last, and the limit's name. Errors go into the cells."""
+    build, error_of, limit = _prepare(case, contenders, device)
+    tolerance = check.TOLERANCE[case.input_dtype]
+    tolerance *= BLOCK_TOLERANCE if case.work == BLOCK else 1
+    calls: dict[str, Call] = {}
+    for name, cell in cells.items():
+        try:
+            call = build(name)
+            error = error_of(call)
+            timed = captured(call) if case.work == REPLAY else call
+        except Exception as failure:  # noqa: BLE001  a peer may fail in any way
+            _check_device(device, failure)
+            cells[name] = replace(cell, why=_first_line(failure))
+            continue
+        wrong = error > tolerance
+        cells[name] = replace(cell, error=error, wrong=wrong)
+        if wrong and name.startswith(OURS):
+            cells[name] = replace(cells[name], why=f"wrong result: error {error:.1e}")
+        else:
+            calls[name] = timed
+    if calls and limit is not None:
+        calls[LIMIT] = captured(limit) if case.work == REPLAY else limit
+    return calls, LIMITS.get(case.work)
 
 
 def _check_device(device: str, failure: Exception) -> None:

@@ -30,7 +30,6 @@ SHORTEST_NS = 50_000  # of what one reading of the clock spans on the CPU
 FEWEST_ROUNDS = 7
 MOST_ROUNDS = 300
 
-
 # On the calling thread. Its CPU time leaves out what other processes took from it in between, and
 # is the wall time of an idle machine as long as the work stays on this thread.
 CLOCKS = {"wall": perf_counter_ns, "cpu": thread_time_ns}
