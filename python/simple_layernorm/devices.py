@@ -8,6 +8,7 @@ import torch
 
 from simple_layernorm import _C, _build_info
 from simple_layernorm.errors import UserError
+from simple_layernorm.functional import layer_norm
 
 
 @dataclass(frozen=True)
@@ -56,31 +57,27 @@ def all_reports() -> list[DeviceReport]:
 
 def _gpu_report(index: int) -> DeviceReport:
     properties = torch.cuda.get_device_properties(index)
+    torch_language = "hip" if torch.version.hip else "cuda"
+    architecture = f"sm_{properties.major}{properties.minor}"
     if torch.version.hip:
-        torch_language = "hip"
         architecture = properties.gcnArchName.split(":")[0]
-    else:
-        torch_language = "cuda"
-        architecture = f"sm_{properties.major}{properties.minor}"
-    kernel, reason = _gpu_kernel(index, torch_language, architecture)
+    reason = _reason_for_no_kernel(index, torch_language)
+    kernel = None if reason else f"{torch_language}/{architecture}"
     return DeviceReport(f"cuda:{index}", properties.name, architecture, kernel, reason)
 
 
-def _gpu_kernel(index: int, torch_language: str, architecture: str) -> tuple[str | None, str]:
-    language, architectures = _C.gpu_build()
+def _reason_for_no_kernel(index: int, torch_language: str) -> str:
+    language, _ = _C.gpu_build()
     rebuild = f"rebuild with -C cmake.define.SIMPLE_LAYERNORM_GPU={torch_language.upper()}"
     if language == "off":
-        return None, f"this build has no GPU kernels ({_build_info.gpu_reason}); {rebuild}"
+        return f"this build has no GPU kernels ({_build_info.gpu_reason}); {rebuild}"
     if language != torch_language:
-        return None, f"this build's kernels are {language}, torch's are {torch_language}; {rebuild}"
-    try:
-        with torch.cuda.device(index):
-            architecture = _C.gpu_device_architecture()
+        return f"this build's kernels are {language}, torch's are {torch_language}; {rebuild}"
+    try:  # which code runs on which device is for the library to say
+        layer_norm(torch.zeros(1, 8, device=f"cuda:{index}"), (8,))
     except RuntimeError as error:
-        return None, str(error).splitlines()[0]
-    if architecture not in architectures.split(";"):
-        return None, f"built for {architectures}, but this GPU is {architecture}"
-    return f"{language}/{architecture}", ""
+        return str(error).splitlines()[0]
+    return ""
 
 
 def _cpu_name() -> str:

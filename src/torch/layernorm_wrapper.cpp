@@ -77,7 +77,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("layernorm_forward", torch::wrap_pybind_function(layernorm_forward), py::arg("x"),
         py::arg("eps") = 1e-5);
   m.def("cpu_level", &cpu::level);
-  m.def("gpu_device_architecture", &gpu::device_architecture);
   m.def("gpu_build", [] {
     const gpu::Build build = gpu::build();
     return std::make_pair(build.language, build.architectures);
