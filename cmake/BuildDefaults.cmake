@@ -33,10 +33,12 @@ else()
 endif()
 
 # Contracting a * b + c into one rounding is the compiler's choice, and would make a row's result
-# depend on the loop it was computed in. The kernels ask for fma where they want it.
+# depend on the loop it was computed in. The kernels ask for fma where they want it. Messages of
+# errors name a file by its place in the project, wherever that was built.
+set(relative_paths -ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}/=)
 add_library(simple_layernorm_options INTERFACE)
 target_compile_options(simple_layernorm_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall -Wextra -ffp-contract=off>
-  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+  $<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall -Wextra -ffp-contract=off ${relative_paths}>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off,${relative_paths}>)
 target_include_directories(simple_layernorm_options INTERFACE
   ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/src/include)

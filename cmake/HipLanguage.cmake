@@ -1,6 +1,9 @@
 # CMake's HIP language, on a ROCm installation and on Debian's packages, which scatter ROCm over /usr.
 # Nothing is asked of the user, and ROCM_PATH is read, never set.
 
+set(SIMPLE_LAYERNORM_DEBIAN_PREFIX /usr CACHE PATH "Where Debian's packages are unpacked")
+mark_as_advanced(SIMPLE_LAYERNORM_DEBIAN_PREFIX)
+
 # Facts about the ROCm at hand, or in `missing` a clause that says what is not there. A macro, because
 # enable_language(HIP) reads its variables in the caller's scope.
 macro(simple_layernorm_find_hip missing)
@@ -52,8 +55,8 @@ endfunction()
 # Debian: hip-lang lies below lib/<multiarch>, where CMake before 3.27 does not look, and clang finds
 # neither HIP nor its device libraries unless told.
 macro(simple_layernorm_debian_hip)
-  file(GLOB hip_lang LIST_DIRECTORIES true /usr/lib/*/cmake/hip-lang)
-  file(GLOB bitcode LIST_DIRECTORIES true /usr/lib/*/amdgcn/bitcode)
+  file(GLOB hip_lang LIST_DIRECTORIES true ${SIMPLE_LAYERNORM_DEBIAN_PREFIX}/lib/*/cmake/hip-lang)
+  file(GLOB bitcode LIST_DIRECTORIES true ${SIMPLE_LAYERNORM_DEBIAN_PREFIX}/lib/*/amdgcn/bitcode)
   if(hip_lang AND bitcode)
     list(GET hip_lang 0 hip_lang)
     list(GET bitcode 0 bitcode)
@@ -66,8 +69,8 @@ macro(simple_layernorm_debian_hip)
       endif()
     endif()
     if(CMAKE_HIP_COMPILER)
-      set(SIMPLE_LAYERNORM_HIP_ROOT /usr)
-      string(APPEND CMAKE_HIP_FLAGS " --rocm-path=/usr --rocm-device-lib-path=${bitcode}")
+      set(SIMPLE_LAYERNORM_HIP_ROOT ${SIMPLE_LAYERNORM_DEBIAN_PREFIX})
+      string(APPEND CMAKE_HIP_FLAGS " --rocm-path=${SIMPLE_LAYERNORM_DEBIAN_PREFIX} --rocm-device-lib-path=${bitcode}")
       set(shim ${CMAKE_CURRENT_BINARY_DIR}/rocm-root)
       file(MAKE_DIRECTORY ${shim}/lib/cmake)
       file(CREATE_LINK ${hip_lang} ${shim}/lib/cmake/hip-lang SYMBOLIC)

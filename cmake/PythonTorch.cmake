@@ -62,6 +62,7 @@ function(simple_layernorm_find_torch)
       "-DCMAKE_PREFIX_PATH=<libtorch>. With build isolation that hides torch: pip install "
       "--no-build-isolation, uv pip install --no-build-isolation, python -m build --no-isolation.")
   endif()
+  file(REAL_PATH "${folder}" folder)
   simple_layernorm_import_torch("${folder}")
   foreach(fact ROOT VERSION FLAVOUR HIP)
     set(SIMPLE_LAYERNORM_TORCH_${fact} "${torch_${fact}}" PARENT_SCOPE)

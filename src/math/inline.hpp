@@ -1,6 +1,6 @@
-// How a function of this folder is compiled: always inlined, on the host and on the device. Inlining
-// also keeps code of one CPU level out of every other: no out-of-line copy exists for the linker to
-// choose.
+// How a function of this folder is compiled: always inlined, on the host and on the device.
+// Inlining also keeps code of one CPU level out of every other: no out-of-line copy exists for the
+// linker to choose.
 #pragma once
 
 #if defined(__HIP__) || defined(__CUDACC__)

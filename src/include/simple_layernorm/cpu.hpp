@@ -12,8 +12,8 @@ namespace simple_layernorm::cpu {
 
 /// Lends threads to a kernel: calls task(i) once for every i in [0, tasks), on any threads, in any
 /// order, and returns when all calls have returned. Results do not depend on how it does so.
-using ParallelFor = std::function<void(std::int64_t tasks,
-                                       const std::function<void(std::int64_t)>& task)>;
+using ParallelFor =
+    std::function<void(std::int64_t tasks, const std::function<void(std::int64_t)>& task)>;
 
 /// A ParallelFor that runs all tasks on the calling thread.
 void serial_for(std::int64_t tasks, const std::function<void(std::int64_t)>& task);

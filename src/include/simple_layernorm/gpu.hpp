@@ -26,8 +26,8 @@ Build build();
 /// Name of the current device's architecture, such as "gfx90a" or "sm_90".
 std::string device_architecture();
 
-/// Bytes of device memory, aligned to 256, that the function of the same name needs as workspace for
-/// these arguments on the current device. 0 means that workspace may be null.
+/// Bytes of device memory, aligned to 256, that the function of the same name needs as workspace
+/// for these arguments on the current device. 0 means that workspace may be null.
 std::size_t layer_norm_forward_workspace(const LayerNormForward& arguments);
 std::size_t layer_norm_backward_workspace(const LayerNormBackward& arguments);
 

@@ -34,7 +34,8 @@ struct LayerNormForward {
   Dtype bias_dtype = Dtype::float32;    ///< likewise, independent of weight_dtype
 
   /// Output of statistic_dtype(input_dtype) instead of input_dtype: float32 from 16-bit input, as
-  /// PyTorch's autocast on a GPU has it, without another rounding. GPU only: the CPU's kernels take false.
+  /// PyTorch's autocast on a GPU has it, without another rounding. GPU only: the CPU's kernels take
+  /// false.
   bool wide_output = false;
   constexpr Dtype output_dtype() const {
     return wide_output ? statistic_dtype(input_dtype) : input_dtype;

@@ -3,17 +3,11 @@
 
 #include <cstdint>
 
-#define EMULATION_VECTOR_TYPES(name, T)                             \
-  struct alignas(2 * sizeof(T)) name##2 {                           \
-    T x, y;                                                         \
-  };                                                                \
-  struct name##3 {                                                  \
-    T x, y, z;                                                      \
-  };                                                                \
-  struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) name##4 { \
-    T x, y, z, w;                                                   \
-  };                                                                \
-  inline name##2 make_##name##2(T x, T y) { return {x, y}; }        \
+#define EMULATION_VECTOR_TYPES(name, T)                                              \
+  struct alignas(2 * sizeof(T)) name##2 { T x, y; };                                 \
+  struct name##3 { T x, y, z; };                                                     \
+  struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) name##4 { T x, y, z, w; }; \
+  inline name##2 make_##name##2(T x, T y) { return {x, y}; }                         \
   inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 EMULATION_VECTOR_TYPES(char, signed char)

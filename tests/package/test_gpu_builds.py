@@ -1,0 +1,96 @@
+"""Builds with GPU kernels, where there is no GPU: import and the CPU path work all the same."""
+
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from environments import Venv, build_wheel, run
+
+MakeVenv = Callable[[], Venv]
+LIBRARY = "simple_layernorm/lib/libsimple_layernorm_gpu.so"
+CPU_PATH_WORKS = """
+import torch, simple_layernorm
+x = torch.randn(3, 7)
+torch.testing.assert_close(
+    simple_layernorm.layer_norm(x, (7,)), torch.nn.functional.layer_norm(x, (7,))
+)
+"""
+GPU_CALL = "from simple_layernorm import _C; print(_C.gpu_device_architecture())"
+
+
+@pytest.fixture(scope="module", params=["HIP", "CUDA"])
+def language(request: pytest.FixtureRequest) -> str:
+    language: str = request.param
+    compiler = {"HIP": "hipcc", "CUDA": "nvcc"}[language]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    return language
+
+
+@pytest.fixture(scope="module")
+def wheel(
+    language: str, builder: Venv, source: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    options = [f"SIMPLE_LAYERNORM_GPU={language}"]
+    if language == "CUDA":
+        options.append("CMAKE_CUDA_ARCHITECTURES=90-real")
+    flags = [part for option in options for part in ("-C", f"cmake.define.{option}")]
+    return build_wheel(builder, source, tmp_path_factory.mktemp("gpu_wheel"), *flags)
+
+
+@pytest.fixture
+def environment(make_venv: MakeVenv, wheel: Path) -> Venv:
+    environment = make_venv().add_torch()
+    environment.pip("install", "--no-deps", wheel)
+    return environment
+
+
+def test_gpu_kernels_lie_in_a_library_of_their_own_without_the_runtime(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [name for name in archive.namelist() if ".so" in name and "/lib/" in name]
+    assert sorted(libraries) == [
+        "simple_layernorm/lib/libsimple_layernorm.so",
+        LIBRARY,
+        "simple_layernorm/lib/libsimple_layernorm_torch.so",
+    ]
+
+
+def test_gpu_library_is_found_relative_to_the_wheel_alone(environment: Venv) -> None:
+    text = run(["readelf", "-d", environment.site_packages / LIBRARY])
+    (paths,) = re.findall(r"R(?:UN)?PATH\).*\[(.*)\]", text)
+    assert paths == "$ORIGIN:$ORIGIN/../../torch/lib"
+
+
+def test_build_info_names_language_and_architectures(environment: Venv, language: str) -> None:
+    program = (
+        "from simple_layernorm import _build_info as b; print(b.gpu_language, b.gpu_architectures)"
+    )
+    expected = {"HIP": "hip gfx90a;gfx1030", "CUDA": "cuda sm_90"}[language]
+    assert environment.run("-c", program).strip() == expected
+
+
+def test_cpu_path_works_and_a_gpu_call_says_what_is_missing(environment: Venv) -> None:
+    environment.run("-c", CPU_PATH_WORKS)
+    if environment.run("-c", "import torch; print(torch.cuda.is_available())").strip() == "True":
+        pytest.skip("there is a GPU here")
+    last_line = environment.run("-c", GPU_CALL, fails=True).splitlines()[-1]
+    assert last_line.startswith("RuntimeError: simple_layernorm: GetDevice")
+
+
+def test_runtime_library_that_is_missing_is_named_by_the_gpu_call_alone(
+    environment: Venv, language: str
+) -> None:
+    """Simulated: the kernels' library asks for a runtime of a name that no machine has."""
+    if language == "CUDA":
+        pytest.skip("CUDA's runtime is linked statically; a missing driver is the case above")
+    library = environment.site_packages / LIBRARY
+    content = library.read_bytes()
+    (runtime,) = set(re.findall(rb"libamdhip64\.so\.\d", content))
+    library.write_bytes(content.replace(runtime, b"libabsent64.so.5"))
+    environment.run("-c", CPU_PATH_WORKS)
+    last_line = environment.run("-c", GPU_CALL, fails=True).splitlines()[-1]
+    assert last_line.startswith("RuntimeError: simple_layernorm: the GPU kernels cannot be loaded:")
+    assert "libabsent64.so.5: cannot open shared object file" in last_line
