@@ -85,7 +85,7 @@ at::Tensor layer_norm_batched(const at::Tensor& input, c10::SymIntArrayRef norma
 Tensors layer_norm_forward_batched(const at::Tensor& input, c10::SymIntArrayRef normalized_shape,
                                    const OptionalTensor& weight, const OptionalTensor& bias,
                                    double eps, OptionalDtype output_dtype) {
-  check_layer_norm("simple_layernorm::layer_norm_forward", input, normalized_shape, weight, bias,
+  check_layer_norm("simple_layernorm::layer_norm", input, normalized_shape, weight, bias,
                    output_dtype);
   const Normalised row = normalise(input, last_dims(normalized_shape.size()), eps);
   const auto rows = input.sym_sizes().slice(0, input.dim() - normalized_shape.size());

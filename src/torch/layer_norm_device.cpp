@@ -78,7 +78,7 @@ at::Tensor layer_norm_kernel(const at::Tensor& input, at::IntArrayRef normalized
 Tensors layer_norm_forward_kernel(const at::Tensor& input, at::IntArrayRef normalized_shape,
                                   const OptionalTensor& weight, const OptionalTensor& bias,
                                   double eps, OptionalDtype output_dtype) {
-  check_layer_norm("simple_layernorm::layer_norm_forward", input, normalized_shape, weight, bias,
+  check_layer_norm("simple_layernorm::layer_norm", input, normalized_shape, weight, bias,
                    output_dtype);
   const auto rows = input.sizes().slice(0, input.dim() - normalized_shape.size());
   at::Tensor mean = empty_like(input, rows, statistic_dtype(input.scalar_type()));
