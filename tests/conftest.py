@@ -11,7 +11,8 @@ GPU = torch.cuda.is_available() and _C.gpu_build()[0] != "off"
 def pytest_configure(config: pytest.Config) -> None:
     # torch's own code, on the way to forward-mode derivatives and in its compiler.
     for category in ("DeprecationWarning", "FutureWarning"):
-        config.addinivalue_line("filterwarnings", rf"ignore::{category}:torch\..*")
+        for module in (r"torch\..*", "copyreg", "typing_extensions"):
+            config.addinivalue_line("filterwarnings", f"ignore::{category}:{module}")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -189,6 +190,25 @@ def test_result_dtypes_under_autocast_are_torchs(autocast_dtype: torch.dtype, de
             assert result_dtype(layer_norm, device, autocast_dtype, tensors) == torchs
             compared += 1
     assert compared >= 20
+
+
+def test_result_dtypes_under_gpu_autocast_are_torchs_on_fake_tensors() -> None:
+    kinds = [torch.float32, torch.float16, torch.bfloat16]
+    mixtures = [*itertools.product(kinds, [None, *kinds], [None, *kinds]), (torch.float64,) * 3]
+    was_enabled = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with FakeTensorMode():
+            for x_dtype, weight_dtype, bias_dtype in mixtures:
+                x = torch.empty(4, 8, dtype=x_dtype, device="cuda")
+                weight, bias = (
+                    None if dtype is None else torch.empty(8, dtype=dtype, device="cuda")
+                    for dtype in (weight_dtype, bias_dtype)
+                )
+                ours, torchs = (n(x, (8,), weight, bias) for n in (layer_norm, F.layer_norm))
+                assert ours.dtype == torchs.dtype
+    finally:
+        torch.set_autocast_enabled("cuda", was_enabled)
 
 
 @pytest.mark.gpu
