@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import simple_layernorm
 from simple_layernorm import LayerNorm
 
 CONSTRUCTIONS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
@@ -104,3 +105,9 @@ def test_reset_parameters_is_inherited() -> None:
     nn.init.normal_(module.weight)
     module.reset_parameters()
     torch.testing.assert_close(module.weight.detach(), torch.ones(8))
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in simple_layernorm.__all__:
+        assert not name.startswith("_")
+        assert getattr(simple_layernorm, name).__doc__
