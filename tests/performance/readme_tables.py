@@ -37,7 +37,7 @@ WORDS = {
         "time": "**{work}**: time",
         "size": "rows × columns",
         "threads": "threads",
-        "more": "Few rows, odd and misaligned rows, other work",
+        "more": "Other dtypes, few rows, odd and misaligned rows, other work",
         "fastest": "Bold: the fastest. †: further from float64 than the dtype's rounding explains. "
         "↓: below the gate that this library sets itself ({below} of {judged} cells){end}",
     },
@@ -51,7 +51,7 @@ WORDS = {
         "time": "**{work}**：耗时",
         "size": "行 × 列",
         "threads": "线程",
-        "more": "少行、奇数列与未对齐的行，以及其他工作",
+        "more": "其他数据类型、少行、奇数列与未对齐的行，以及其他工作",
         "fastest": "粗体：最快者。†：与 float64 的偏差超出该类型舍入所能解释的范围。"
         "↓：低于本库自定的门槛（{judged} 格中有 {below} 格）{end}",
     },
@@ -87,7 +87,9 @@ def tables(results: Results, device: str, file: str, language: str = "en") -> st
 
 def _is_full(row: Row) -> bool:
     case, _, cells = row
-    return cells["ours"].device == "cpu" or regime(case) == FULL
+    if cells["ours"].device == "cpu":
+        return True
+    return regime(case) == FULL and case.dtype in ("float32", "bfloat16")
 
 
 def _has(work: str, rows: list[Row]) -> bool:

@@ -48,7 +48,7 @@ def test_a_changed_figure_changes_the_table():
 def test_a_loss_is_marked_and_listed():
     text = written(cell("ours", 100.0), cell("compile", 91.0))
     assert "| 65536 × 4096 | 0.900 ↓ | **0.989** |" in text  # noqa: RUF001
-    assert "- forward 65536 × 4096 float32: copy >= 0.96: 0.90" in text  # noqa: RUF001
+    assert "- forward 65536 × 4096 float32: copy >= 0.96: 0.9," in text  # noqa: RUF001
 
 
 def test_without_a_recorded_run_the_readme_says_so():

@@ -1,6 +1,7 @@
-"""The benchmark: `python -m simple_layernorm bench`.
+"""Measures this library beside torch, other norm libraries and what memory allows.
 
-cases x contenders -> measure (check, then timing beside the limit) -> store -> table, plot, bars.
+Every case goes the same way: check against float64, then time all contenders in turns, next to a
+copy or an add of the same tensors; then the results file, the table, the picture and the bars.
 """
 
 from simple_layernorm.bench.command import run

@@ -156,7 +156,7 @@ class Verdict:
     asked: str
 
     def __str__(self) -> str:
-        return f"{self.asked}: {'?' if self.value is None else f'{self.value:.2f}'}"
+        return f"{self.asked}: {'?' if self.value is None else f'{self.value:.3g}'}"
 
 
 def judge(cell: Cell, results: Results) -> list[Verdict]:
