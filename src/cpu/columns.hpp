@@ -19,20 +19,36 @@ SIMPLE_LAYERNORM_INLINE Chunk chunk_of(std::int64_t cols, std::int64_t index) {
   return {begin, cols - begin < kChunkCols ? cols - begin : kChunkCols};
 }
 
-/// Calls body(col, slot, part) for every vector of `cols` columns; part says which of them exist.
-/// Neighbours have different slots out of kSlots, so that their sums need not wait for each other.
-template <class T, int kSlots = 1, class Body>
+/// Calls body(col, part) for every vector of `cols` columns; part says which of them exist.
+template <class T, class Body>
 SIMPLE_LAYERNORM_INLINE void for_vectors(std::int64_t cols, Body body) {
-  static_assert(kSlots == 1 || kSlots == 2);
   std::int64_t col = 0;
-  if constexpr (kSlots == 2) {
-    for (; col + 2 * kLanes<T> <= cols; col += 2 * kLanes<T>) {
-      body(col, 0, Whole{});
-      body(col + kLanes<T>, 1, Whole{});
-    }
-  }
-  for (; col + kLanes<T> <= cols; col += kLanes<T>) body(col, 0, Whole{});
-  if (col < cols) body(col, 0, First{static_cast<int>(cols - col)});
+  for (; col + kLanes<T> <= cols; col += kLanes<T>) body(col, Whole{});
+  if (col < cols) body(col, First{static_cast<int>(cols - col)});
+}
+
+/// The same two vectors at a time, pair(col), as long as there are two, so that their sums need not
+/// wait for each other.
+template <class T, class Pair, class Body>
+SIMPLE_LAYERNORM_INLINE void for_vector_pairs(std::int64_t cols, Pair pair, Body body) {
+  const std::int64_t paired = cols / (2 * kLanes<T>)*(2 * kLanes<T>);
+  for (std::int64_t col = 0; col < paired; col += 2 * kLanes<T>) pair(col);
+  for_vectors<T>(cols - paired, [&](std::int64_t col, auto part)
+                                    SIMPLE_LAYERNORM_INLINE_LAMBDA { body(paired + col, part); });
+}
+
+/// Asks for the cache lines of a vector of elements: to be read, in the second-level cache, or to
+/// be written soon. Where rows come from beyond that cache, the passes over a row would otherwise
+/// wait for memory in turns: forward at 4096 x 768 and 65536 x 64 takes 1.3 times as long without.
+template <class Element>
+SIMPLE_LAYERNORM_INLINE void prefetch_to_read(const Element* p) {
+  constexpr int kPerLine = 64 / sizeof(Element);
+  for (int i = 0; i < kLanes<Compute<Element>>; i += kPerLine) __builtin_prefetch(p + i, 0, 2);
+}
+template <class Element>
+SIMPLE_LAYERNORM_INLINE void prefetch_to_write(Element* p) {
+  constexpr int kPerLine = 64 / sizeof(Element);
+  for (int i = 0; i < kLanes<Compute<Element>>; i += kPerLine) __builtin_prefetch(p + i, 1);
 }
 
 /// Calls f(i) for every i in [0, count), on the caller's threads.
@@ -93,16 +109,25 @@ struct alignas(64) Buffer {
   T columns[kChunkCols];
 };
 
-/// A chunk of weight or bias in the order of Element's vectors, a whole number of them: in the
-/// buffer, or where it lies if it can be read from there. All `absent` if there is none.
+/// A chunk of weight or bias, in the order of Element's vectors and a whole number of them.
+template <class T>
+struct Parameter {
+  const T* columns;
+  bool finite;  ///< known to hold neither infinity nor NaN
+};
+
+/// The chunk in the buffer, or where it lies if it can be read from there. All `absent` if there is
+/// none.
 template <class Element, class T = Compute<Element>>
-const T* parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
+Parameter<T> parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
   const auto fill = [&](auto vector_at) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-    for_vectors<T>(chunk.cols,
-                   [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-                     store(buffer.columns + col, vector_at(col, part), Whole{});
-                   });
-    return buffer.columns;
+    Vector<T> zeros(T(0));
+    for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+      const Vector<T> v = vector_at(col, part);
+      zeros = fma(v, Vector<T>(T(0)), zeros);
+      store(buffer.columns + col, v, Whole{});
+    });
+    return Parameter<T>{buffer.columns, total(zeros) == T(0)};
   };
   if (data == nullptr) return fill([=](std::int64_t, auto) { return Vector<T>(absent); });
   if (sizeof(Element) == 2 && dtype != Dtype::float32) {
@@ -110,7 +135,7 @@ const T* parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buff
     return fill([=](std::int64_t col, auto part) { return load(p + col, part); });
   }
   const T* p = static_cast<const T*>(data) + chunk.begin;
-  if (kInOrder<Element> && chunk.cols % kLanes<T> == 0) return p;
+  if (kInOrder<Element> && chunk.cols % kLanes<T> == 0) return {p, false};
   return fill([=](std::int64_t col, auto part) { return load_for<Element>(p + col, part); });
 }
 

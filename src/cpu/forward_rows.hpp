@@ -8,66 +8,99 @@
 namespace simple_layernorm::cpu {
 namespace {
 
-/// Moments of some columns of a row. kScaled: they are multiplied by `scale` first.
+/// Moments of some columns of a row. kScaled: they are multiplied by `scale` first. Meanwhile the
+/// cache lines of y are fetched.
 template <bool kScaled, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale) {
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale, X* y) {
   using V = Vector<T>;
+  const auto load_scaled = [=](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    const V v = load(x + col, part);
+    if constexpr (kScaled) return v * V(scale);
+    return v;
+  };
   const T inverse_n = T(1) / static_cast<T>(cols);
-  V sums[2] = {T(0), T(0)};
-  for_vectors<T, 2>(cols,
-                    [&](std::int64_t col, int slot, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-                      V v = load(x + col, part);
-                      if constexpr (kScaled) v = v * V(scale);
-                      sums[slot] = sums[slot] + v;
-                    });
-  const T shift = total(sums[0] + sums[1]) * inverse_n;
+  V even(T(0));
+  V odd(T(0));
+  for_vector_pairs<T>(
+      cols,
+      [&](std::int64_t col) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+        even = even + load_scaled(col, Whole{});
+        odd = odd + load_scaled(col + kLanes<T>, Whole{});
+      },
+      [&](std::int64_t col, auto part)
+          SIMPLE_LAYERNORM_INLINE_LAMBDA { even = even + load_scaled(col, part); });
+  const T shift = total(even + odd) * inverse_n;
 
   V s1(T(0));
-  V s2(T(0));
-  for_vectors<T>(cols, [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-    V v = load(x + col, part);
-    if constexpr (kScaled) v = v * V(scale);
-    const V d = keep<X>(v - V(shift), part);
-    s1 = s1 + d;
-    s2 = fma(d, d, s2);
-  });
-  return moments_of(shift, total(s1), total(s2), inverse_n);
+  V even_s2(T(0));
+  V odd_s2(T(0));
+  for_vector_pairs<T>(
+      cols,
+      [&](std::int64_t col) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+        prefetch_to_write(y + col);
+        prefetch_to_write(y + col + kLanes<T>);
+        const V a = load_scaled(col, Whole{}) - V(shift);
+        const V b = load_scaled(col + kLanes<T>, Whole{}) - V(shift);
+        s1 = s1 + (a + b);
+        even_s2 = fma(a, a, even_s2);
+        odd_s2 = fma(b, b, odd_s2);
+      },
+      [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+        const V a = keep<X>(load_scaled(col, part) - V(shift), part);
+        s1 = s1 + a;
+        even_s2 = fma(a, a, even_s2);
+      });
+  return moments_of(shift, total(s1), total(even_s2 + odd_s2), inverse_n);
 }
 
 template <bool kScaled, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(const X* x, std::int64_t cols, T scale) {
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(const X* x, std::int64_t cols, T scale, X* y) {
   const Chunk first = chunk_of(cols, 0);
-  Moments<T> row = moments_of_chunk<kScaled>(x, first.cols, scale);
+  Moments<T> row = moments_of_chunk<kScaled>(x, first.cols, scale, y);
   for (std::int64_t i = 1; i < chunks_in(cols); ++i) {
     const Chunk chunk = chunk_of(cols, i);
     row = merge(row, static_cast<T>(chunk.begin),
-                moments_of_chunk<kScaled>(x + chunk.begin, chunk.cols, scale),
+                moments_of_chunk<kScaled>(x + chunk.begin, chunk.cols, scale, y + chunk.begin),
                 static_cast<T>(chunk.cols));
   }
   return row;
 }
 template <class X, class T = Compute<X>>
 __attribute__((noinline, cold)) Moments<T> moments_of_scaled_row(const X* x, std::int64_t cols,
-                                                                 T scale) {
-  return moments_of_row<true>(x, cols, scale);
+                                                                 T scale, X* y) {
+  return moments_of_row<true>(x, cols, scale, y);
 }
 
-template <bool kScaled, class X, class T = Compute<X>>
+/// Outputs of some columns. kPlain: the row was not scaled and none of them is NaN. Meanwhile the
+/// cache lines at `next` are fetched.
+template <bool kPlain, class X, class T = Compute<X>>
 SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const X* x, X* y, const T* weight, const T* bias,
-                                            std::int64_t cols, RowStatistics<T> s) {
+                                            std::int64_t cols, RowStatistics<T> s, const X* next) {
   using V = Vector<T>;
-  for_vectors<T>(cols, [&](std::int64_t col, int, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  for_vectors<T>(cols, [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    prefetch_to_read(next + col);
     V v = load(x + col, part);
-    if constexpr (kScaled) v = v * V(s.scale);
+    if constexpr (!kPlain) v = v * V(s.scale);
     const V x_hat = normalise(v, V(s.shift), V(s.rstd), V(s.offset));
-    store(y + col, fma(x_hat, load(weight + col, Whole{}), load(bias + col, Whole{})), part);
+    const V result = fma(x_hat, load(weight + col, Whole{}), load(bias + col, Whole{}));
+    if constexpr (kPlain) {
+      store_no_nan(y + col, result, part);
+    } else {
+      store(y + col, result, part);
+    }
   });
 }
 template <class X, class T = Compute<X>>
-__attribute__((noinline, cold)) void apply_to_scaled_chunk(const X* x, X* y, const T* weight,
-                                                           const T* bias, std::int64_t cols,
-                                                           RowStatistics<T> s) {
-  apply_to_chunk<true>(x, y, weight, bias, cols, s);
+__attribute__((noinline, cold)) void apply_to_special_chunk(const X* x, X* y, const T* weight,
+                                                            const T* bias, std::int64_t cols,
+                                                            RowStatistics<T> s) {
+  apply_to_chunk<false>(x, y, weight, bias, cols, s, x);
+}
+
+/// Whether the rows of these statistics need no scale and give finite x_hat.
+template <class T>
+SIMPLE_LAYERNORM_INLINE bool is_plain(RowStatistics<T> s) {
+  return s.scale == T(1) && s.rstd <= Limits<T>::largest && s.offset - s.offset == T(0);
 }
 
 template <class T>
@@ -80,7 +113,7 @@ SIMPLE_LAYERNORM_INLINE void keep_statistics(const LayerNormForward& a, std::int
 /// Rows whose statistics are computed before they are applied: one row's divisions and square root
 /// then overlap with the next row's sums, and a chunk's weight is converted once for all of them.
 constexpr int kMostTileRows = 32;
-constexpr std::int64_t kTileBytes = 16384;       ///< of rows of one chunk: in the first-level cache
+constexpr std::int64_t kTileBytes = 8192;        ///< of rows of one chunk: in the first-level cache
 constexpr std::int64_t kLongTileBytes = 131072;  ///< of longer rows: in the second-level cache
 
 template <class X>
@@ -102,8 +135,8 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
 
   Buffer<T> weight_buffer;
   Buffer<T> bias_buffer;
-  const T* weight = nullptr;
-  const T* bias = nullptr;
+  Parameter<T> weight = {};
+  Parameter<T> bias = {};
   for (; begin < end; begin += tile) {
     const std::int64_t rows = end - begin < tile ? end - begin : tile;
     const X* x = static_cast<const X*>(a.input) + begin * row_stride;
@@ -111,28 +144,30 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
 
     RowStatistics<T> statistics[kMostTileRows];
     for (std::int64_t r = 0; r < rows; ++r) {
-      Moments<T> moments = moments_of_row<false>(x + r * row_stride, cols, T(1));
+      Moments<T> moments = moments_of_row<false>(x + r * row_stride, cols, T(1), y + r * cols);
       const T scale = rescue_scale(moments.m2, eps);
       if (scale != T(1)) [[unlikely]] {
-        moments = moments_of_scaled_row(x + r * row_stride, cols, scale);
+        moments = moments_of_scaled_row(x + r * row_stride, cols, scale, y + r * cols);
       }
       statistics[r] = row_statistics(moments, inverse_n, eps, scale);
       keep_statistics(a, begin + r, statistics[r]);
     }
     for (std::int64_t i = 0; i < chunks; ++i) {
       const Chunk chunk = chunk_of(cols, i);
-      if (chunks > 1 || weight == nullptr) {
+      if (chunks > 1 || weight.columns == nullptr) {
         weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
         bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
       }
+      const bool finite = sizeof(X) != 2 || (weight.finite && bias.finite);
       for (std::int64_t r = 0; r < rows; ++r) {
         const RowStatistics<T> s = statistics[r];
         const X* from = x + r * row_stride + chunk.begin;
         X* to = y + r * cols + chunk.begin;
-        if (s.scale == T(1)) [[likely]] {
-          apply_to_chunk<false>(from, to, weight, bias, chunk.cols, s);
+        if (finite && is_plain(s)) [[likely]] {
+          apply_to_chunk<true>(from, to, weight.columns, bias.columns, chunk.cols, s,
+                               from + tile * row_stride);
         } else {
-          apply_to_scaled_chunk(from, to, weight, bias, chunk.cols, s);
+          apply_to_special_chunk(from, to, weight.columns, bias.columns, chunk.cols, s);
         }
       }
     }
@@ -154,7 +189,7 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
     const auto moments_with = [&](T scale) {
       on_threads(threads, chunks, [&](std::int64_t i) {
         const Chunk chunk = chunk_of(a.cols, i);
-        parts[i] = moments_of_chunk<true>(x + chunk.begin, chunk.cols, scale);
+        parts[i] = moments_of_chunk<true>(x + chunk.begin, chunk.cols, scale, y + chunk.begin);
       });
       Moments<T> moments = parts[0];
       for (std::int64_t i = 1; i < chunks; ++i) {
@@ -173,9 +208,11 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
       const Chunk chunk = chunk_of(a.cols, i);
       Buffer<T> weight_buffer;
       Buffer<T> bias_buffer;
-      const T* weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
-      const T* bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
-      apply_to_chunk<true>(x + chunk.begin, y + chunk.begin, weight, bias, chunk.cols, s);
+      const auto weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
+      const auto bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
+      const X* from = x + chunk.begin;
+      apply_to_chunk<false>(from, y + chunk.begin, weight.columns, bias.columns, chunk.cols, s,
+                            from);
     });
   }
 }

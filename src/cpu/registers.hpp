@@ -87,14 +87,16 @@ __attribute__((noinline)) Halves float_to_float16(Floats v) {
 SIMPLE_LAYERNORM_INLINE Floats lower_bfloat16(Words words) { return (Floats)(words << 16); }
 SIMPLE_LAYERNORM_INLINE Floats upper_bfloat16(Words words) { return (Floats)(words & 0xffff0000); }
 
-/// The bits of v rounded to bfloat16, in the upper half of each word; the lower half is noise.
+/// v rounded to nearest even, in the upper half of each word; the lower half is noise. v is no NaN.
 SIMPLE_LAYERNORM_INLINE Words round_to_bfloat16(Floats v) {
   const Words bits = (Words)v;
-  const Words rounded = bits + (bits >> 16 & 1) + 0x7fff;
-  return v != v ? bits | 0x400000 : rounded;
+  return bits + 0x7fff + (bits >> 16 & 1);
 }
-SIMPLE_LAYERNORM_INLINE Words pack_bfloat16(Floats lower, Floats upper) {
-  return round_to_bfloat16(lower) >> 16 | (round_to_bfloat16(upper) & 0xffff0000);
+SIMPLE_LAYERNORM_INLINE Words round_to_bfloat16_or_nan(Floats v) {
+  return v != v ? (Words)v | 0x400000 : round_to_bfloat16(v);
+}
+SIMPLE_LAYERNORM_INLINE Words pack_bfloat16(Words lower, Words upper) {
+  return lower >> 16 | (upper & 0xffff0000);
 }
 
 /// Sum of the lanes, in the same order for every width: the upper half is added to the lower one.

@@ -159,7 +159,22 @@ SIMPLE_LAYERNORM_INLINE Vector<float> load(const BFloat16* p, Whole) {
 SIMPLE_LAYERNORM_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
 #pragma GCC unroll 4
   for (int i = 0; i < kRegisters / 2; ++i) {
-    const Words words = pack_bfloat16(v.part[i], v.part[i + kRegisters / 2]);
+    const Words words = pack_bfloat16(round_to_bfloat16_or_nan(v.part[i]),
+                                      round_to_bfloat16_or_nan(v.part[i + kRegisters / 2]));
+    __builtin_memcpy(p + i * 2 * kRegisterLanes<float>, &words, sizeof words);
+  }
+}
+
+/// store() for numbers among which is no NaN.
+template <class Element, class Part>
+SIMPLE_LAYERNORM_INLINE void store_no_nan(Element* p, Vector<Compute<Element>> v, Part part) {
+  store(p, v, part);
+}
+SIMPLE_LAYERNORM_INLINE void store_no_nan(BFloat16* p, Vector<float> v, Whole) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kRegisters / 2; ++i) {
+    const Words words =
+        pack_bfloat16(round_to_bfloat16(v.part[i]), round_to_bfloat16(v.part[i + kRegisters / 2]));
     __builtin_memcpy(p + i * 2 * kRegisterLanes<float>, &words, sizeof words);
   }
 }
