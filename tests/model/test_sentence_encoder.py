@@ -4,7 +4,6 @@ pip install '.[test,model]'
 pytest -m model -s      prints differences, losses and times
 """
 
-import time
 from collections.abc import Callable
 from statistics import median
 
@@ -55,7 +54,7 @@ def test_patched_embeddings_are_the_unpatched_ones(
 
 def _loss(encoder: SentenceEncoder, left: dict[str, Tensor], right: dict[str, Tensor]) -> Tensor:
     """Every sentence is to be nearest to its partner among all."""
-    similarity = encoder.embed(left) @ encoder.embed(right).T * 20
+    similarity = encoder.embed(left) @ encoder.embed(right).T * 5
     return torch.nn.functional.cross_entropy(
         similarity, torch.arange(len(similarity), device=similarity.device)
     )
@@ -74,13 +73,13 @@ class Trainer:
 
     def step(self, seed: int) -> None:
         torch.manual_seed(seed)
-        start = time.perf_counter()
+        start = self.encoder.clock()
         loss = _loss(self.encoder, self.left, self.right)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.losses.append(loss.item())  # waits for the device
-        self.milliseconds.append((time.perf_counter() - start) * 1e3)
+        self.milliseconds.append((self.encoder.clock() - start) * 1e3)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -97,12 +96,13 @@ def test_patched_model_has_the_same_losses_over_twenty_steps(
         patched.step(seed)
 
     pairs = zip(unpatched.losses, patched.losses, strict=True)
-    difference = max(abs(a - b) for a, b in pairs)
+    difference = max(abs(a - b) / a for a, b in pairs)
     print(
         f"\n{patched.encoder.device}, compiled {compiled}: "
         f"loss {patched.losses[0]:.4f} -> {patched.losses[-1]:.4f}, "
-        f"largest difference {difference:.1e}; step {median(unpatched.milliseconds):.1f} ms "
-        f"unpatched, {median(patched.milliseconds):.1f} ms patched"
+        f"largest relative difference {difference:.1e}; "
+        f"step {median(unpatched.milliseconds):.1f} ms unpatched, "
+        f"{median(patched.milliseconds):.1f} ms patched"
     )
     assert patched.losses[-1] < patched.losses[0]
     assert patched.losses == pytest.approx(unpatched.losses, rel=1e-3)
