@@ -93,13 +93,14 @@ def _torch_layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def _torch_stats(x: Tensor, w: Tensor, b: Tensor) -> Any:
-    return torch.native_layer_norm(x, [x.shape[-1]], w, b, EPS)
+    return torch.ops.aten.native_layer_norm.default(x, [x.shape[-1]], w, b, EPS)
 
 
 def _torch_backward(
     dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, w: Tensor, b: Tensor, mask: list[bool]
 ) -> Any:
-    return torch.ops.aten.native_layer_norm_backward(dy, x, [x.shape[-1]], mean, rstd, w, b, mask)
+    backward = torch.ops.aten.native_layer_norm_backward.default
+    return backward(dy, x, [x.shape[-1]], mean, rstd, w, b, mask)
 
 
 def _ours() -> Contender:
@@ -113,12 +114,13 @@ def _ours() -> Contender:
         return Contender(layer_norm)
 
     def stats(x: Tensor, w: Tensor, b: Tensor) -> Any:
-        return ops.layer_norm_forward(x, [x.shape[-1]], w, b, EPS)
+        return ops.layer_norm_forward.default(x, [x.shape[-1]], w, b, EPS)
 
     def backward(
         dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, w: Tensor, b: Tensor, mask: list[bool]
     ) -> Any:
-        return ops.layer_norm_backward(dy, x, [x.shape[-1]], mean, rstd, w, b.dtype, mask)
+        backward = ops.layer_norm_backward.default
+        return backward(dy, x, [x.shape[-1]], mean, rstd, w, b.dtype, mask)
 
     return Contender(layer_norm, stats, backward)
 
