@@ -29,7 +29,7 @@ SHOWN = ("ours", "ours, compiled", "torch", "compile", "liger", "quack", "apex",
 WORDS = {
     "en": {
         "none": "No run of the benchmark is recorded here yet.",
-        "from": "{machine}, {kernel}, torch {torch}, {runtime}{clock}{date}; kernel sources "
+        "from": "{machine}, {kernel}, torch {torch}, {runtime}{clock}{load}{date}; kernel sources "
         "`{sources}`. Run by `{command}`, recorded in `{file}`.",
         "clock": "CPU time of one thread, ",
         "share": "**{work}**: share of the speed of {limit} in the same run{times}",
@@ -37,13 +37,14 @@ WORDS = {
         "time": "**{work}**: time",
         "size": "rows × columns",
         "threads": "threads",
+        "load": "load {load} on {cores} cores, ",
         "more": "Other dtypes, few rows, odd and misaligned rows, other work",
         "fastest": "Bold: the fastest. †: further from float64 than the dtype's rounding explains. "
         "↓: below the gate that this library sets itself ({below} of {judged} cells){end}",
     },
     "zh": {
         "none": "此处尚未记录基准的运行结果。",
-        "from": "{machine}，{kernel}，torch {torch}，{runtime}{clock}{date}；内核源码 `{sources}`。"
+        "from": "{machine}，{kernel}，torch {torch}，{runtime}{clock}{load}{date}；内核源码 `{sources}`。"
         "运行命令 `{command}`，结果记录于 `{file}`。",
         "clock": "单线程 CPU 时间，",
         "share": "**{work}**：占同一次运行中 {limit} 速度的比例{times}",
@@ -51,6 +52,7 @@ WORDS = {
         "time": "**{work}**：耗时",
         "size": "行 × 列",
         "threads": "线程",
+        "load": "{cores} 核，负载 {load}，",
         "more": "其他数据类型、少行、奇数列与未对齐的行，以及其他工作",
         "fastest": "粗体：最快者。†：与 float64 的偏差超出该类型舍入所能解释的范围。"
         "↓：低于本库自定的门槛（{judged} 格中有 {below} 格）{end}",
@@ -104,6 +106,7 @@ def _origin(results: Results, rows: list[Row], file: str, words: dict[str, str])
         torch=run["torch"],
         runtime=f"{run['runtime']}, " if "runtime" in run else "",
         clock=words["clock"] if run.get("clock") == "cpu" else "",
+        load="" if "gpu" in run else words["load"].format(load=run["load"], cores=run["cores"]),
         date=run["date"][:10],
         sources=(run.get("kernel_sources") or "unknown")[:12],
         command=run["command"],
@@ -163,9 +166,10 @@ def _legend(results: Results, rows: list[Row], words: dict[str, str]) -> str:
         if cell.key in ours:
             losses.setdefault(str(cell.case).replace(" x ", " × "), []).append(str(verdict))
     text = words["fastest"].format(below=len(losses), judged=judged, end=":" if losses else ".")
-    return "\n".join(
-        [text, "", *(f"- {case}: {', '.join(v)}" for case, v in losses.items())]
-    ).strip()
+    if not losses:
+        return text
+    lines = [f"- {case}: {', '.join(v)}" for case, v in losses.items()]
+    return f"{text}\n\n<details><summary>↓</summary>\n\n" + "\n".join(lines) + "\n\n</details>"
 
 
 def filled(readme: str) -> str:

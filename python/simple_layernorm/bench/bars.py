@@ -192,7 +192,9 @@ def _apply(bar: Bar, cell: Cell, results: Results) -> Verdict:
     if verdict.state != BELOW or bar.or_limit is None or cell.ratio is None:
         return verdict
     limit = _at_least(cell.ratio, bar.or_limit, cell.limit or "limit")
-    return verdict if limit.state == BELOW else limit
+    if limit.state == BELOW:
+        return Verdict(BELOW, verdict.value, f"{verdict.asked} or {limit.asked}")
+    return limit
 
 
 def _against_peers(cell: Cell, results: Results) -> list[Verdict]:
