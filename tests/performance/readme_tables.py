@@ -44,8 +44,8 @@ WORDS = {
     },
     "zh": {
         "none": "此处尚未记录基准的运行结果。",
-        "from": "{machine}，{kernel}，torch {torch}，{runtime}{clock}{load}{date}；内核源码 `{sources}`。"
-        "运行命令 `{command}`，结果记录于 `{file}`。",
+        "from": "{machine}，{kernel}，torch {torch}，{runtime}{clock}{load}{date}；"
+        "内核源码 `{sources}`。运行命令 `{command}`，结果记录于 `{file}`。",
         "clock": "单线程 CPU 时间，",
         "share": "**{work}**：占同一次运行中 {limit} 速度的比例{times}",
         "multiple": "，以及相对 torch 的速度倍数",
