@@ -40,5 +40,8 @@ add_library(simple_layernorm_options INTERFACE)
 target_compile_options(simple_layernorm_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX,HIP>:-Wall -Wextra -ffp-contract=off ${relative_paths}>
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off,${relative_paths}>)
+# A compiler may bring its C++ library as an archive. Exported from here, half of its streams would
+# be bound to the shared one that torch brings, and printing a number would crash.
+target_link_options(simple_layernorm_options INTERFACE LINKER:--exclude-libs,ALL)
 target_include_directories(simple_layernorm_options INTERFACE
   ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/src/include)

@@ -1,5 +1,7 @@
 """Every test that takes `device` runs on the CPU and on the GPU that this build has kernels for."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -29,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def one_thread():
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -10,7 +10,10 @@ from simple_layernorm import layer_norm, reference
 from tensors import normal
 from tolerances import assert_near
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Warning. Profiler clears events"),  # torch 2.11
+]
 
 A_LONG_WHILE = 100_000_000  # clock cycles: tens of milliseconds
 
@@ -112,12 +115,13 @@ def test_a_captured_graph_replays_with_new_data(shape: tuple[int, int], dtype: t
         check(output, gradients, inputs, g)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_call_does_not_synchronise() -> None:
     inputs, g = leaves(256, 512), normal(256, 512, device="cuda", seed=9)
     forward_and_backward(inputs, g)  # loads the kernels
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         torch.cuda._sleep(A_LONG_WHILE)
         forward_and_backward(inputs, g)
         assert not torch.cuda.current_stream().query()  # the sleep is not over yet
@@ -137,14 +141,15 @@ def test_second_gpu_works_while_the_first_is_current() -> None:
 
 
 def rows_of(count: int, length: int, total: int) -> list[slice]:
-    """Both ends, and around the elements where 32-bit indices would wrap."""
+    """At both ends, and around the elements where 32-bit indices would wrap."""
     edges = [0, 2**31 // length, 2**32 // length, total]
     return [slice(max(0, e - count), min(total, e + count)) for e in edges if e <= total]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "cols"), [(2**22 + 3, 1024), (2**23 + 5, 513), (5, 2**30 + 1)])
+@pytest.mark.parametrize(("rows", "cols"), [(2**22 + 3, 1024), (2**23 + 5, 513), (4099, 2**20 + 1)])
 def test_more_than_2p32_elements(rows: int, cols: int) -> None:
+    torch.cuda.empty_cache()
     if torch.cuda.mem_get_info()[0] < 7 * rows * cols * 2:
         pytest.skip("needs more memory on the GPU")
     x = torch.randn(rows, cols, dtype=torch.float16, device="cuda").requires_grad_()
@@ -152,22 +157,19 @@ def test_more_than_2p32_elements(rows: int, cols: int) -> None:
     weight = torch.randn(cols, device="cuda").requires_grad_()
     output = layer_norm(x, (cols,), weight)
     grad_input, grad_weight = torch.autograd.grad(output, (x, weight), g)
-    chosen = rows_of(100, cols, rows) if cols < 2**20 else [slice(r, r + 1) for r in (0, rows - 1)]
-    for part in chosen:
+    for part in rows_of(100 if cols < 2**20 else 2, cols, rows):
         expected = reference.layer_norm(x[part], (cols,), weight.detach())
         assert_near(output[part].detach(), expected, "output")
-        del expected
         gradients = reference.layer_norm_gradients(g[part], x[part], (cols,), weight.detach())
         assert_near(grad_input[part], gradients.input, "grad_input")
-        del gradients
-    if cols < 2**20:
-        assert_near(grad_weight, weight_gradient_by_parts(x.detach(), g), "grad_weight")
+    assert_near(grad_weight, weight_gradient_by_parts(x.detach(), g), "grad_weight")
 
 
 def weight_gradient_by_parts(x: Tensor, g: Tensor) -> Tensor:
     total = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
-    for start in range(0, x.shape[0], 2**17):
-        part = slice(start, start + 2**17)
+    step = 2**27 // x.shape[1]
+    for start in range(0, x.shape[0], step):
+        part = slice(start, start + step)
         total += reference.layer_norm_gradients(g[part], x[part], x.shape[1:]).weight
     return total
 

@@ -22,6 +22,7 @@ from simple_layernorm import layer_norm, reference
 from tensors import normal
 from tolerances import assert_near
 
+pytestmark = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # torch 2.11
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
