@@ -52,7 +52,7 @@ SIMPLE_LAYERNORM_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, 
 }
 
 /// Sums of a chunk. kInput: grad_input is wanted, so that h matters; its cache lines are fetched
-/// meanwhile.
+/// meanwhile, unless it is null.
 template <bool kInput, class X, class T = Compute<X>>
 SIMPLE_LAYERNORM_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T mean, T rstd,
                                                       const T* weight, std::int64_t cols,
@@ -65,7 +65,7 @@ SIMPLE_LAYERNORM_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T 
     const V x0 = keep<X>(normalise_stored(load(x + col, part), V(mean), V(rstd)), part);
     sum_x0 = sum_x0 + x0;
     if constexpr (kInput) {
-      prefetch_to_write(grad_input + col);
+      if (grad_input != nullptr) prefetch_to_write(grad_input + col);
       const V h = load(g + col, part) * load(weight + col, Whole{});
       sum_h = sum_h + h;
       sum_h_x0 = fma(h, x0, sum_h_x0);
@@ -76,7 +76,7 @@ SIMPLE_LAYERNORM_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T 
 
 /// Gradients of a chunk of some rows. weight_sums and bias_sums are null if not wanted. Meanwhile
 /// the cache lines are fetched that lie next_g and next_x further on.
-template <bool kInput, class X, class T = Compute<X>>
+template <bool kInput, Store kStore, class X, class T = Compute<X>>
 SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count,
                                             Chunk chunk, const T* weight, T* weight_sums,
                                             T* bias_sums, std::int64_t next_g,
@@ -100,8 +100,9 @@ SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int
       const V x_hat = normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
-        store(r.grad_input + col,
-              input_gradient(g * w, x_hat, V(r.average.h), V(r.average.h_x_hat), V(r.rstd)), part);
+        store<kStore>(r.grad_input + col,
+                      input_gradient(g * w, x_hat, V(r.average.h), V(r.average.h_x_hat), V(r.rstd)),
+                      part);
       }
     }
     if (weight_sums != nullptr) store(weight_sums + col, weight_sum, Whole{});
@@ -133,7 +134,7 @@ SIMPLE_LAYERNORM_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
 
 template <class X, bool kInput>
 void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t end,
-                   PartialSums partial) {
+                   PartialSums partial, bool streamed) {
   using T = Compute<X>;
   T* const weight_sums = static_cast<T*>(partial.weight);
   T* const bias_sums = static_cast<T*>(partial.bias);
@@ -162,18 +163,26 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
       const Chunk chunk = chunk_of(cols, i);
       const T* w = weight_of(chunk);
       for (std::int64_t r = 0; r < count; ++r) {
-        rows[r].sums += sums_of_chunk<kInput>(rows[r].g + chunk.begin, rows[r].x + chunk.begin,
-                                              rows[r].mean, rows[r].rstd, w, chunk.cols,
-                                              kInput ? rows[r].grad_input + chunk.begin : nullptr);
+        rows[r].sums += sums_of_chunk<kInput>(
+            rows[r].g + chunk.begin, rows[r].x + chunk.begin, rows[r].mean, rows[r].rstd, w,
+            chunk.cols, kInput && !streamed ? rows[r].grad_input + chunk.begin : nullptr);
       }
     }
     for (std::int64_t r = 0; r < count; ++r) rows[r].average = rows[r].sums.averages(cols);
     for (std::int64_t i = 0; i < chunks; ++i) {
       const Chunk chunk = chunk_of(cols, i);
-      apply_to_chunk<kInput>(rows, count, chunk, weight_of(chunk), weight_sums, bias_sums,
-                             tile * a.grad_output_row_stride, tile * a.row_stride);
+      const auto apply = [&]<Store kStore>() SIMPLE_LAYERNORM_INLINE_LAMBDA {
+        apply_to_chunk<kInput, kStore>(rows, count, chunk, weight_of(chunk), weight_sums, bias_sums,
+                                       tile * a.grad_output_row_stride, tile * a.row_stride);
+      };
+      if (kInput && streamed) {
+        apply.template operator()<Store::streamed>();
+      } else {
+        apply.template operator()<Store::any>();
+      }
     }
   }
+  if (streamed) finish_streams();
 }
 
 template <class X, bool kInput>
@@ -209,7 +218,8 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
         clear(weight_sums, chunk);
         clear(bias_sums, chunk);
       }
-      apply_to_chunk<kInput>(&r, 1, chunk, weight_of(chunk, buffer), weight_sums, bias_sums, 0, 0);
+      apply_to_chunk<kInput, Store::any>(&r, 1, chunk, weight_of(chunk, buffer), weight_sums,
+                                         bias_sums, 0, 0);
     });
   }
 }
@@ -226,11 +236,12 @@ void merge_chunk(const T* sums, std::int64_t blocks, std::int64_t cols, Chunk ch
   });
 }
 
-void backward(const LayerNormBackward& a, std::int64_t begin, std::int64_t end, PartialSums sums) {
+void backward(const LayerNormBackward& a, std::int64_t begin, std::int64_t end, PartialSums sums,
+              bool streamed) {
   with_element(a.input_dtype, [&](auto x) {
     using X = decltype(x);
-    if (a.grad_input != nullptr) return backward_rows<X, true>(a, begin, end, sums);
-    backward_rows<X, false>(a, begin, end, sums);
+    if (a.grad_input != nullptr) return backward_rows<X, true>(a, begin, end, sums, streamed);
+    backward_rows<X, false>(a, begin, end, sums, false);
   });
 }
 

@@ -9,7 +9,7 @@ namespace simple_layernorm::cpu {
 namespace {
 
 /// Moments of some columns of a row. kScaled: they are multiplied by `scale` first. Meanwhile the
-/// cache lines of y are fetched.
+/// cache lines of y are fetched, if it is not null.
 template <bool kScaled, class X, class T = Compute<X>>
 SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale, X* y) {
   using V = Vector<T>;
@@ -37,8 +37,10 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t col
   for_vector_pairs<T>(
       cols,
       [&](std::int64_t col) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-        prefetch_to_write(y + col);
-        prefetch_to_write(y + col + kLanes<T>);
+        if (y != nullptr) {
+          prefetch_to_write(y + col);
+          prefetch_to_write(y + col + kLanes<T>);
+        }
         const V a = load_scaled(col, Whole{}) - V(shift);
         const V b = load_scaled(col + kLanes<T>, Whole{}) - V(shift);
         s1 = s1 + (a + b);
@@ -60,41 +62,38 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(const X* x, std::int64_t cols,
   for (std::int64_t i = 1; i < chunks_in(cols); ++i) {
     const Chunk chunk = chunk_of(cols, i);
     row = merge(row, static_cast<T>(chunk.begin),
-                moments_of_chunk<kScaled>(x + chunk.begin, chunk.cols, scale, y + chunk.begin),
+                moments_of_chunk<kScaled>(x + chunk.begin, chunk.cols, scale,
+                                          y == nullptr ? y : y + chunk.begin),
                 static_cast<T>(chunk.cols));
   }
   return row;
 }
 template <class X, class T = Compute<X>>
 __attribute__((noinline, cold)) Moments<T> moments_of_scaled_row(const X* x, std::int64_t cols,
-                                                                 T scale, X* y) {
-  return moments_of_row<true>(x, cols, scale, y);
+                                                                 T scale) {
+  return moments_of_row<true>(x, cols, scale, static_cast<X*>(nullptr));
 }
 
-/// Outputs of some columns. kPlain: the row was not scaled and none of them is NaN. Meanwhile the
-/// cache lines at `next` are fetched.
-template <bool kPlain, class X, class T = Compute<X>>
+/// Outputs of some columns; Store::any also for rows that are scaled. Meanwhile the cache lines at
+/// `next` are fetched.
+template <Store kStore, class X, class T = Compute<X>>
 SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const X* x, X* y, const T* weight, const T* bias,
                                             std::int64_t cols, RowStatistics<T> s, const X* next) {
   using V = Vector<T>;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
     prefetch_to_read(next + col);
     V v = load(x + col, part);
-    if constexpr (!kPlain) v = v * V(s.scale);
+    if constexpr (kStore == Store::any) v = v * V(s.scale);
     const V x_hat = normalise(v, V(s.shift), V(s.rstd), V(s.offset));
-    const V result = fma(x_hat, load(weight + col, Whole{}), load(bias + col, Whole{}));
-    if constexpr (kPlain) {
-      store_no_nan(y + col, result, part);
-    } else {
-      store(y + col, result, part);
-    }
+    store<kStore>(y + col, fma(x_hat, load(weight + col, Whole{}), load(bias + col, Whole{})),
+                  part);
   });
 }
 template <class X, class T = Compute<X>>
 __attribute__((noinline, cold)) void apply_to_special_chunk(const X* x, X* y, const T* weight,
                                                             const T* bias, std::int64_t cols,
                                                             RowStatistics<T> s) {
-  apply_to_chunk<false>(x, y, weight, bias, cols, s, x);
+  apply_to_chunk<Store::any>(x, y, weight, bias, cols, s, x);
 }
 
 /// Whether the rows of these statistics need no scale and give finite x_hat.
@@ -124,7 +123,7 @@ SIMPLE_LAYERNORM_INLINE std::int64_t tile_rows(std::int64_t cols) {
 }
 
 template <class X>
-void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t end) {
+void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bool streamed) {
   using T = Compute<X>;
   const std::int64_t cols = a.cols;
   const std::int64_t row_stride = a.row_stride;
@@ -144,10 +143,11 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
 
     RowStatistics<T> statistics[kMostTileRows];
     for (std::int64_t r = 0; r < rows; ++r) {
-      Moments<T> moments = moments_of_row<false>(x + r * row_stride, cols, T(1), y + r * cols);
+      Moments<T> moments = moments_of_row<false>(
+          x + r * row_stride, cols, T(1), streamed ? static_cast<X*>(nullptr) : y + r * cols);
       const T scale = rescue_scale(moments.m2, eps);
       if (scale != T(1)) [[unlikely]] {
-        moments = moments_of_scaled_row(x + r * row_stride, cols, scale, y + r * cols);
+        moments = moments_of_scaled_row(x + r * row_stride, cols, scale);
       }
       statistics[r] = row_statistics(moments, inverse_n, eps, scale);
       keep_statistics(a, begin + r, statistics[r]);
@@ -163,15 +163,19 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
         const RowStatistics<T> s = statistics[r];
         const X* from = x + r * row_stride + chunk.begin;
         X* to = y + r * cols + chunk.begin;
-        if (finite && is_plain(s)) [[likely]] {
-          apply_to_chunk<true>(from, to, weight.columns, bias.columns, chunk.cols, s,
-                               from + tile * row_stride);
-        } else {
+        if (!finite || !is_plain(s)) [[unlikely]] {
           apply_to_special_chunk(from, to, weight.columns, bias.columns, chunk.cols, s);
+        } else if (streamed) {
+          apply_to_chunk<Store::streamed>(from, to, weight.columns, bias.columns, chunk.cols, s,
+                                          from + tile * row_stride);
+        } else {
+          apply_to_chunk<Store::no_nan>(from, to, weight.columns, bias.columns, chunk.cols, s,
+                                        from + tile * row_stride);
         }
       }
     }
   }
+  if (streamed) finish_streams();
 }
 
 template <class X>
@@ -211,14 +215,14 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
       const auto weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
       const auto bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
       const X* from = x + chunk.begin;
-      apply_to_chunk<false>(from, y + chunk.begin, weight.columns, bias.columns, chunk.cols, s,
-                            from);
+      apply_to_chunk<Store::any>(from, y + chunk.begin, weight.columns, bias.columns, chunk.cols, s,
+                                 from);
     });
   }
 }
 
-void forward(const LayerNormForward& a, std::int64_t begin, std::int64_t end) {
-  with_element(a.input_dtype, [&](auto x) { forward_rows<decltype(x)>(a, begin, end); });
+void forward(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bool streamed) {
+  with_element(a.input_dtype, [&](auto x) { forward_rows<decltype(x)>(a, begin, end, streamed); });
 }
 
 void forward_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,

@@ -30,8 +30,10 @@ struct Kernels {
   const char* name;
 
   /// Rows [begin, end) on the calling thread. The backward pass writes the sums of these rows.
-  void (*forward)(const LayerNormForward&, std::int64_t begin, std::int64_t end);
-  void (*backward)(const LayerNormBackward&, std::int64_t begin, std::int64_t end, PartialSums);
+  /// `streamed`: output or grad_input is stored past the caches; its rows begin at multiples of 64.
+  void (*forward)(const LayerNormForward&, std::int64_t begin, std::int64_t end, bool streamed);
+  void (*backward)(const LayerNormBackward&, std::int64_t begin, std::int64_t end, PartialSums,
+                   bool streamed);
 
   /// The same, with the chunks of every row shared out to threads. chunk_sums has room for
   /// chunks_in(cols) times kChunkSumsBytes.
@@ -55,6 +57,9 @@ bool runs_here(const Kernels& level);
 
 /// The kernels for this machine, chosen once.
 const Kernels& kernels();
+
+/// Size of the last-level cache.
+std::size_t last_level_cache_bytes();
 
 /// parallel_for for callers that must not instantiate std::function: the kernels of a level.
 void run_tasks(const ParallelFor& parallel_for, std::int64_t tasks, const void* context,

@@ -1,5 +1,7 @@
 // Which kernels run on this machine.
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -57,6 +59,17 @@ const Kernels& choose() {
 const Kernels& kernels() {
   static const Kernels& chosen = choose();
   return chosen;
+}
+
+std::size_t last_level_cache_bytes() {
+  static const std::size_t bytes = [] {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long known = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (known > 0) return static_cast<std::size_t>(known);
+#endif
+    return std::size_t{1} << 26;  // no common machine's share of it is larger
+  }();
+  return bytes;
 }
 
 const char* level() { return kernels().name; }

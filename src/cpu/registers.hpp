@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#if defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -97,6 +97,26 @@ SIMPLE_LAYERNORM_INLINE Words round_to_bfloat16_or_nan(Floats v) {
 }
 SIMPLE_LAYERNORM_INLINE Words pack_bfloat16(Words lower, Words upper) {
   return lower >> 16 | (upper & 0xffff0000);
+}
+
+/// Stores past the caches, to an address that is a multiple of the register's size.
+template <class R>
+SIMPLE_LAYERNORM_INLINE void stream(void* p, R r) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(p), (__m512i)r);
+#elif defined(__AVX2__)
+  _mm256_stream_si256(static_cast<__m256i*>(p), (__m256i)r);
+#elif defined(__SSE2__)
+  _mm_stream_si128(static_cast<__m128i*>(p), (__m128i)r);
+#else
+  __builtin_memcpy(p, &r, sizeof r);
+#endif
+}
+/// Makes streamed stores visible before whatever the thread stores next.
+SIMPLE_LAYERNORM_INLINE void finish_streams() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
 }
 
 /// Sum of the lanes, in the same order for every width: the upper half is added to the lower one.

@@ -122,14 +122,6 @@ SIMPLE_LAYERNORM_INLINE Vector<T> load(const T* p, Whole) {
     return r;
   });
 }
-template <class T>
-SIMPLE_LAYERNORM_INLINE void store(T* p, Vector<T> v, Whole) {
-#pragma GCC unroll 8
-  for (int i = 0; i < kRegisters; ++i) {
-    __builtin_memcpy(p + i * kRegisterLanes<T>, &v.part[i], kRegisterBytes);
-  }
-}
-
 SIMPLE_LAYERNORM_INLINE Vector<float> load(const Float16* p, Whole) {
   return by_register<float>([&](int i) SIMPLE_LAYERNORM_INLINE_LAMBDA {
     Halves halves;
@@ -137,14 +129,6 @@ SIMPLE_LAYERNORM_INLINE Vector<float> load(const Float16* p, Whole) {
     return float16_to_float(halves);
   });
 }
-SIMPLE_LAYERNORM_INLINE void store(Float16* p, Vector<float> v, Whole) {
-#pragma GCC unroll 8
-  for (int i = 0; i < kRegisters; ++i) {
-    const Halves halves = float_to_float16(v.part[i]);
-    __builtin_memcpy(p + i * kRegisterLanes<float>, &halves, sizeof halves);
-  }
-}
-
 SIMPLE_LAYERNORM_INLINE Vector<float> load(const BFloat16* p, Whole) {
   Vector<float> v;
 #pragma GCC unroll 4
@@ -156,26 +140,46 @@ SIMPLE_LAYERNORM_INLINE Vector<float> load(const BFloat16* p, Whole) {
   }
   return v;
 }
-SIMPLE_LAYERNORM_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kRegisters / 2; ++i) {
-    const Words words = pack_bfloat16(round_to_bfloat16_or_nan(v.part[i]),
-                                      round_to_bfloat16_or_nan(v.part[i + kRegisters / 2]));
-    __builtin_memcpy(p + i * 2 * kRegisterLanes<float>, &words, sizeof words);
+
+/// How a vector is stored.
+enum class Store {
+  any,       ///< as it is
+  no_nan,    ///< none of its numbers is NaN
+  streamed,  ///< past the caches: the address is a multiple of the register's size
+};
+
+template <Store kStore, class R>
+SIMPLE_LAYERNORM_INLINE void put(void* p, R r) {
+  if constexpr (kStore == Store::streamed) {
+    stream(p, r);
+  } else {
+    __builtin_memcpy(p, &r, sizeof r);
   }
 }
-
-/// store() for numbers among which is no NaN.
-template <class Element, class Part>
-SIMPLE_LAYERNORM_INLINE void store_no_nan(Element* p, Vector<Compute<Element>> v, Part part) {
-  store(p, v, part);
+template <Store kStore = Store::any, class T>
+SIMPLE_LAYERNORM_INLINE void store(T* p, Vector<T> v, Whole) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kRegisters; ++i) put<kStore>(p + i * kRegisterLanes<T>, v.part[i]);
 }
-SIMPLE_LAYERNORM_INLINE void store_no_nan(BFloat16* p, Vector<float> v, Whole) {
+template <Store kStore = Store::any>
+SIMPLE_LAYERNORM_INLINE void store(Float16* p, Vector<float> v, Whole) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kRegisters; i += 2) {
+    const Halves halves[2] = {float_to_float16(v.part[i]), float_to_float16(v.part[i + 1])};
+    Words words;
+    __builtin_memcpy(&words, halves, sizeof words);
+    put<kStore>(p + i * kRegisterLanes<float>, words);
+  }
+}
+template <Store kStore = Store::any>
+SIMPLE_LAYERNORM_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
+  const auto round = [](Floats f) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    return kStore == Store::no_nan ? round_to_bfloat16(f) : round_to_bfloat16_or_nan(f);
+  };
 #pragma GCC unroll 4
   for (int i = 0; i < kRegisters / 2; ++i) {
-    const Words words =
-        pack_bfloat16(round_to_bfloat16(v.part[i]), round_to_bfloat16(v.part[i + kRegisters / 2]));
-    __builtin_memcpy(p + i * 2 * kRegisterLanes<float>, &words, sizeof words);
+    put<kStore>(p + i * 2 * kRegisterLanes<float>,
+                pack_bfloat16(round(v.part[i]), round(v.part[i + kRegisters / 2])));
   }
 }
 
@@ -195,7 +199,7 @@ SIMPLE_LAYERNORM_INLINE Vector<Compute<Element>> load(const Element* p, First fi
   copy_first(padded, p, first.count);
   return load(padded, Whole{});
 }
-template <class Element>
+template <Store kStore = Store::any, class Element>
 SIMPLE_LAYERNORM_INLINE void store(Element* p, Vector<Compute<Element>> v, First first) {
   Element padded[kLanes<Compute<Element>>];
   store(padded, v, Whole{});
