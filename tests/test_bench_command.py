@@ -338,7 +338,20 @@ class TestSimulatedGpu:
         assert not path.exists()
         assert "illegal memory access" in capsys.readouterr().out
 
-    def test_another_plan_is_a_contender_of_its_own(self, simulated_gpu, tmp_path):
+    def test_a_plan_that_the_library_would_not_hear_of_is_refused(self, simulated_gpu, tmp_path):
+        folder = tmp_path / "lib"
+        folder.mkdir()
+        library = folder / "libsimple_layernorm_gpu.so"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(environment._C, "__file__", str(tmp_path / "_C.so"))
+            library.write_bytes(b"\0kernels\0")
+            with pytest.raises(UserError, match="one plan"):
+                bench.run(parse("--device", "cuda", "--plan", "portable", "--list"))
+            library.write_bytes(b"\0SIMPLE_LAYERNORM_PLAN\0")
+            assert bench.run(parse("--device", "cuda", "--plan", "portable", "--list")) == 0
+
+    def test_another_plan_is_a_contender_of_its_own(self, simulated_gpu, tmp_path, monkeypatch):
+        monkeypatch.setattr(environment, "plan_can_be_chosen", lambda: True)
         path = tmp_path / "r.json"
         words = ("--device", "cuda", "--peers", "--cases", "forward", "--cols", "64", "--elements",
                  "2^12", "--dtypes", "float32", "--json", str(path))  # fmt: skip

@@ -9,10 +9,12 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from simple_layernorm import _C
 from simple_layernorm.devices import report
 
 # Page faults of fresh outputs cost more than the work on them: from 32 MB on, a copy into a warm
@@ -24,6 +26,13 @@ STEADY_ALLOCATOR = {
     "MALLOC_TOP_PAD_": "268435456",
 }
 PLAN = "SIMPLE_LAYERNORM_PLAN"
+
+
+def plan_can_be_chosen() -> bool:
+    """Whether this build's GPU library asks for PLAN at all: if not, figures of another plan would
+    be those of the device's own under a false name."""
+    libraries = (Path(_C.__file__).parent / "lib").glob("*gpu*")
+    return any(PLAN.encode() in library.read_bytes() for library in libraries)
 
 
 def allocator_is_steady() -> bool:

@@ -14,7 +14,6 @@ from simple_layernorm.errors import UserError
 PLANS = {
     "native": "what this device is given",
     "portable": "what an AMD device would be given: 64 KiB of shared memory, no NVIDIA feature",
-    "general": "the general kernel everywhere, which is the first version's algorithm",
 }
 
 
