@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gpu/gpu_runtime.hpp"
 #include "math/bits16.hpp"
+#include "math/layer_norm.hpp"
 #include "simple_layernorm/dtype.hpp"
 
 namespace simple_layernorm::gpu {
@@ -22,8 +24,23 @@ template <class Element>
 using Compute = typename ComputeType<Element>::type;
 
 template <class Element>
-constexpr Dtype kStatisticDtype =
-    sizeof(Compute<Element>) == sizeof(double) ? Dtype::float64 : Dtype::float32;
+constexpr Dtype kDtype = Dtype::float32;
+template <>
+inline constexpr Dtype kDtype<double> = Dtype::float64;
+template <>
+inline constexpr Dtype kDtype<Float16> = Dtype::float16;
+template <>
+inline constexpr Dtype kDtype<BFloat16> = Dtype::bfloat16;
+
+template <class Element>
+constexpr Dtype kStatisticDtype = sizeof(Compute<Element>) == sizeof(double) ? Dtype::float64
+                                                                             : Dtype::float32;
+
+/// rescue_scale, but float16 needs none: the squares of its values never leave float32's range.
+template <class Element>
+__device__ float rescue_scale_of(float m2, float eps) {
+  return std::is_same_v<Element, Float16> ? 1.0f : rescue_scale(m2, eps);
+}
 
 template <class T>
 __device__ T load(const float* p) {
@@ -35,7 +52,7 @@ __device__ T load(const double* p) {
 }
 template <class T>
 __device__ T load(const Float16* p) {
-  return to_float(*p);
+  return float_from_float16(p->bits);
 }
 template <class T>
 __device__ T load(const BFloat16* p) {
@@ -46,8 +63,12 @@ template <class T>
 __device__ void store(T* p, T value) {
   *p = value;
 }
-__device__ inline void store(Float16* p, float value) { *p = to_float16(value); }
-__device__ inline void store(BFloat16* p, float value) { *p = to_bfloat16(value); }
+__device__ inline void store(Float16* p, float value) {
+  p->bits = static_cast<std::uint16_t>(pair_of_float16(value, value));
+}
+__device__ inline void store(BFloat16* p, float value) {
+  p->bits = static_cast<std::uint16_t>(pair_of_bfloat16(value, value));
+}
 
 /// An array whose dtype is known at run time: Element's, or float32. The branch is the same for all
 /// threads.
@@ -79,6 +100,23 @@ auto with_element_type(Dtype dtype, F f) {
     case Dtype::float32: break;
   }
   return f(float{});
+}
+
+/// The same without float64, which only the general kernels know.
+template <class F>
+void with_packed_type(Dtype dtype, F f) {
+  if (dtype == Dtype::float16) return f(Float16{});
+  if (dtype == Dtype::bfloat16) return f(BFloat16{});
+  f(float{});
+}
+
+/// Calls f with the compile-time constant `index`, which lies in [0, kCount).
+template <int kCount, class F>
+void with_index(int index, F f) {
+  if constexpr (kCount > 0) {
+    if (index == kCount - 1) return f(std::integral_constant<int, kCount - 1>{});
+    with_index<kCount - 1>(index, f);
+  }
 }
 
 /// The same for a weight or bias, which has float32 or, with 16-bit input, the input's type.

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "gpu/architectures.hpp"
+#include "gpu/elements.hpp"
 #include "gpu/gpu_runtime.hpp"
+#include "gpu/handover.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/library_interface.hpp"
 
@@ -44,31 +46,48 @@ const DeviceProperties& usable_device() {
   const Device& device = current_device();
   const std::string list = SIMPLE_LAYERNORM_GPU_ARCHITECTURES;
   if (!any_runs_on(list, device.architecture)) {
-    throw std::runtime_error("simple_layernorm: expected a GPU of one of the architectures in this build (" +
-                             list + "), but got " + device.architecture +
-                             "; rebuild with its architecture in the list");
+    throw std::runtime_error(
+        "simple_layernorm: expected a GPU of one of the architectures in this build (" + list +
+        "), but got " + device.architecture + "; rebuild with its architecture in the list");
   }
   return device.properties;
 }
 
-const LibraryInterface interface{
-    SIMPLE_LAYERNORM_LANGUAGE,
-    SIMPLE_LAYERNORM_GPU_ARCHITECTURES,
-    [] { return current_device().architecture; },
-    [](const LayerNormForward&) { return std::size_t{0}; },
-    [](const LayerNormForward& arguments, void*, void* stream) {
-      const DeviceProperties& device = usable_device();
-      if (arguments.rows == 0 || arguments.cols == 0) return;
-      launch_forward(arguments, device, stream);
-    },
-    [](const LayerNormBackward& arguments) {
-      return backward_workspace(arguments, usable_device());
-    },
-    [](const LayerNormBackward& arguments, void* workspace, void* stream) {
-      const DeviceProperties& device = usable_device();
-      if (arguments.cols == 0) return;
-      launch_backward(arguments, device, workspace, stream);
-    },
+ForwardPlan plan_of(const LayerNormForward& a, const DeviceProperties& device) {
+  return plan_forward(a.rows, a.cols, static_cast<int>(size_of(a.input_dtype)), device);
+}
+
+std::size_t forward_workspace(const LayerNormForward& a) {
+  const ForwardPlan plan = plan_of(a, usable_device());
+  return plan.kernel == ForwardKernel::split ? SplitWorkspace::bytes(a.rows, plan.pieces) : 0;
+}
+
+void launch_forward(const LayerNormForward& a, void* workspace, void* stream) {
+  const DeviceProperties& device = usable_device();
+  if (a.rows == 0 || a.cols == 0) return;
+  const ForwardPlan plan = plan_of(a, device);
+  if (plan.kernel == ForwardKernel::general) return launch_forward_general(a, device, stream);
+  with_packed_type(a.input_dtype, [&](auto element) {
+    using Element = decltype(element);
+    if (plan.kernel == ForwardKernel::lanes) {
+      launch_forward_lanes<Element>(a, plan, stream);
+    } else {
+      launch_forward_block<Element>(a, plan, device, workspace, stream);
+    }
+  });
+}
+
+const LibraryInterface interface {
+  SIMPLE_LAYERNORM_LANGUAGE, SIMPLE_LAYERNORM_GPU_ARCHITECTURES,
+      [] { return current_device().architecture; }, forward_workspace, launch_forward,
+      [](const LayerNormBackward& arguments) {
+        return backward_workspace(arguments, usable_device());
+      },
+      [](const LayerNormBackward& arguments, void* workspace, void* stream) {
+        const DeviceProperties& device = usable_device();
+        if (arguments.cols == 0) return;
+        launch_backward(arguments, device, workspace, stream);
+      },
 };
 
 }  // namespace

@@ -16,6 +16,9 @@
 #define SIMPLE_LAYERNORM_LANGUAGE "hip"
 #endif
 
+// After the runtime, whose __host__ and __device__ it uses.
+#include "math/bits16.hpp"
+
 namespace simple_layernorm::gpu {
 
 using Stream = SIMPLE_LAYERNORM_RUNTIME(Stream_t);
@@ -31,10 +34,19 @@ constexpr int kWave = 32;
 #endif
 constexpr int kSmallestWave = 32;
 
+// Lanes of the largest wave that this build may meet: no kernel for more is compiled.
+#if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
+constexpr int kLargestWave = SIMPLE_LAYERNORM_EMULATED_WAVE;
+#elif defined(__CUDACC__) && !defined(__HIP__)
+constexpr int kLargestWave = 32;
+#else
+constexpr int kLargestWave = 64;
+#endif
+
 inline void check(SIMPLE_LAYERNORM_RUNTIME(Error_t) status, const char* what) {
   if (status == SIMPLE_LAYERNORM_RUNTIME(Success)) return;
-  throw std::runtime_error(std::string("simple_layernorm: ") + what + " failed: " +
-                           SIMPLE_LAYERNORM_RUNTIME(GetErrorString)(status));
+  throw std::runtime_error(std::string("simple_layernorm: ") + what +
+                           " failed: " + SIMPLE_LAYERNORM_RUNTIME(GetErrorString)(status));
 }
 
 #if defined(__CUDACC__) && !defined(__HIP__)
@@ -53,24 +65,122 @@ inline std::string architecture_of(const DeviceProperties_t& properties) {
 }
 #endif
 
-// Declares the block's dynamic shared memory. The emulation, ordinary C++, has no such declaration.
-#if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
-#define SIMPLE_LAYERNORM_DYNAMIC_SHARED(type, name) EMULATION_DYNAMIC_SHARED(type, name)
+// Conversions of 16-bit floats by the machine's instructions, two results to a 32-bit word; where
+// it has none, or is emulated, by math/bits16.hpp. Both round to nearest even.
+#if defined(__CUDA_ARCH__)
+__device__ inline float float_from_float16(std::uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+__device__ inline std::uint32_t pair_of_float16(float low, float high) {
+  std::uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ inline std::uint32_t pair_of_bfloat16(float low, float high) {
+  std::uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
 #else
-#define SIMPLE_LAYERNORM_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#if defined(__AMDGCN__)
+__device__ inline float float_from_float16(std::uint16_t bits) {
+  return static_cast<float>(__builtin_bit_cast(_Float16, bits));
+}
+__device__ inline std::uint32_t pair_of_float16(float low, float high) {
+  const auto bits = [](float value) {
+    return std::uint32_t{__builtin_bit_cast(std::uint16_t, static_cast<_Float16>(value))};
+  };
+  return bits(low) | bits(high) << 16;
+}
+#else
+__device__ inline float float_from_float16(std::uint16_t bits) { return to_float(Float16{bits}); }
+__device__ inline std::uint32_t pair_of_float16(float low, float high) {
+  return to_float16(low).bits | std::uint32_t{to_float16(high).bits} << 16;
+}
+#endif
+__device__ inline std::uint32_t pair_of_bfloat16(float low, float high) {
+  return to_bfloat16(low).bits | std::uint32_t{to_bfloat16(high).bits} << 16;
+}
+#endif
+
+// Lanes of a wave exchange a value, or a condition. All lanes must take part.
+#if defined(__CUDACC__) && !defined(__HIP__)
+template <class T>
+__device__ T shuffle_xor(T value, int distance) {
+  return __shfl_xor_sync(0xffffffffu, value, distance);
+}
+__device__ inline bool any_lane(bool condition) { return __any_sync(0xffffffffu, condition) != 0; }
+#else
+template <class T>
+__device__ T shuffle_xor(T value, int distance) {
+  return __shfl_xor(value, distance);
+}
+__device__ inline bool any_lane(bool condition) { return __any(condition) != 0; }
+#endif
+
+/// Asks for the cache line at p to be brought to the L2 cache.
+__device__ inline void prefetch(const void* p) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(p));
+#else
+  __builtin_prefetch(p);
+#endif
+}
+
+// Blocks of a grid hand over a word of 64 bits. Relaxed: the word is the whole message, nothing
+// else is ordered by it.
+#if defined(__CUDACC__) && !defined(__HIP__)
+__device__ inline std::uint64_t load_shared_word(const std::uint64_t* p) {
+  std::uint64_t word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(p) : "memory");
+  return word;
+}
+__device__ inline void store_shared_word(std::uint64_t* p, std::uint64_t word) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(word) : "memory");
+}
+__device__ inline std::uint64_t add_shared_word(std::uint64_t* p, std::uint64_t value) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(p), value);
+}
+#else
+__device__ inline std::uint64_t load_shared_word(const std::uint64_t* p) {
+  return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+__device__ inline void store_shared_word(std::uint64_t* p, std::uint64_t word) {
+  __hip_atomic_store(p, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+__device__ inline std::uint64_t add_shared_word(std::uint64_t* p, std::uint64_t value) {
+  return __hip_atomic_fetch_add(p, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 #endif
 
 /// Queues kernel(arguments...) and throws if it could not be launched.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
-            std::size_t shared_bytes, void* stream, Arguments... arguments) {
+void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, void* stream,
+            Arguments... arguments) {
   const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
 #if defined(__CUDACC__) && !defined(__HIP__)
-  kernel<<<grid, block, shared_bytes, static_cast<Stream>(stream)>>>(arguments...);
+  kernel<<<grid, block, 0, static_cast<Stream>(stream)>>>(arguments...);
 #else
-  hipLaunchKernelGGL(kernel, grid, block, shared_bytes, static_cast<Stream>(stream), arguments...);
+  hipLaunchKernelGGL(kernel, grid, block, 0, static_cast<Stream>(stream), arguments...);
 #endif
   check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
+}
+
+/// Blocks of a kernel that a multiprocessor runs at the same time.
+template <class... Parameters>
+int blocks_per_multiprocessor(void (*kernel)(Parameters...), int threads) {
+  int blocks = 0;
+  check(SIMPLE_LAYERNORM_RUNTIME(OccupancyMaxActiveBlocksPerMultiprocessor)(
+            &blocks, reinterpret_cast<const void*>(kernel), threads, 0),
+        "asking for a kernel's occupancy");
+  return blocks;
+}
+
+inline void fill_bytes(void* memory, int byte, std::size_t bytes, void* stream) {
+  check(SIMPLE_LAYERNORM_RUNTIME(MemsetAsync)(memory, byte, bytes, static_cast<Stream>(stream)),
+        "filling a workspace");
 }
 
 }  // namespace simple_layernorm::gpu

@@ -1,9 +1,13 @@
-// From the problem to the launch: how many blocks of how many threads. Plain host code that knows
-// no GPU header, so that it is tested without a GPU.
+// From the problem to the launch: which kernel, in which shape, how many blocks. Plain host code
+// that knows no GPU header, so that it is tested without a GPU.
+//
+// The order in which a row's values are added depends on cols, the element's size and the wave
+// alone (row_order); how many rows there are only decides who does the work.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 namespace simple_layernorm::gpu {
 
@@ -12,26 +16,103 @@ struct DeviceProperties {
   int multiprocessors = 1;  ///< compute units
 };
 
-struct LaunchPlan {
-  std::int64_t blocks;
-  int threads;  ///< a multiple of the wave, dependent on cols alone: it fixes the order of sums
-};
-
-/// A block works on one row at a time.
-constexpr int kMostThreads = 256;
-
-/// HIP demands blocks * threads < 2^32; a grid-stride loop over rows covers the rest.
-constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 32) / kMostThreads - 1;
-
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// HIP demands blocks * threads < 2^32, and a block has 1024 threads at most; a launch of more rows
+/// is cut into several.
+constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 22) - 1;
+
+// The general kernels: a block per row, any columns.
+constexpr int kMostThreads = 256;
+
 inline int threads_per_row(std::int64_t cols, int wave) {
-  const std::int64_t waves = divide_up(cols, wave);
-  return static_cast<int>(std::clamp<std::int64_t>(waves * wave, wave, kMostThreads));
+  return static_cast<int>(
+      std::clamp<std::int64_t>(divide_up(cols, wave) * wave, wave, kMostThreads));
 }
 
-inline LaunchPlan plan_forward(std::int64_t rows, std::int64_t cols, const DeviceProperties& device) {
-  return {std::min(rows, kMostBlocks), threads_per_row(cols, device.wave)};
+// The lanes kernel: a group of lanes per row. The first shape that holds a row is taken.
+struct LanesShape {
+  int lanes;  ///< per row, no more than the wave
+  int packs;  ///< of 16 bytes, per lane
+  int rows;   ///< that a group reads before it uses the first
+};
+constexpr LanesShape kLanesShapes[] = {
+    {8, 1, 4}, {16, 1, 2}, {16, 2, 2}, {32, 2, 1}, {32, 3, 1}, {32, 4, 1}, {64, 3, 1}, {64, 4, 1},
+};
+constexpr int kLanesShapeCount = static_cast<int>(std::size(kLanesShapes));
+constexpr int kLanesThreads = 128;
+
+// The block kernel: a block per row or per piece of it. A wave holds a power-of-two run of segments
+// of wave * packs packs. Rows of eight and more segments of the widest kind all have that kind, so
+// that they can be shared out among any power of two of waves and blocks.
+struct BlockShape {
+  int packs;
+  int segments;
+};
+constexpr BlockShape kBlockShapes[] = {{3, 1}, {4, 1}, {5, 1}, {6, 1}, {8, 1}, {8, 2}};
+constexpr int kBlockShapeCount = static_cast<int>(std::size(kBlockShapes));
+constexpr int kWideShape = 4;  ///< first shape with the segments of wide rows
+constexpr int kWidePacks = kBlockShapes[kWideShape].packs;
+
+// H200, bfloat16, 2^28 elements, forward over copy: 4096 columns by 4 waves of 4 packs 0.945, by 2
+// of 8 0.980; 8192 columns by 8 of 4 0.903, by 4 of 8 0.981. float32: 4096 columns by 8 of 4 0.975.
+constexpr int kMostPacks16 = 8;  ///< of a thread, 16-bit elements
+constexpr int kMostPacks32 = 6;  ///< the same, 32-bit elements
+
+// Never 16: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768 columns)
+// where 8 waves of twice the segments reach 0.947; float32, 6144 columns: 0.72 against 0.98.
+constexpr int kMostWaves = 8;
+constexpr int kMostPieces = 128;  ///< four to a lane of the smaller wave
+
+enum class ForwardKernel { general, lanes, block, split };
+
+struct ForwardPlan {
+  ForwardKernel kernel = ForwardKernel::general;
+  int shape = 0;   ///< index in kLanesShapes or kBlockShapes
+  int waves = 0;   ///< of a block
+  int pieces = 1;  ///< blocks that share a row
+};
+
+/// Rows of at least eight segments of the wide kind: two segments to a wave, but one if that leaves
+/// multiprocessors without work.
+inline ForwardPlan plan_wide(std::int64_t rows, std::int64_t packs,
+                             const DeviceProperties& device) {
+  std::int64_t segments = kMostWaves;
+  while (segments * device.wave * kWidePacks < packs) segments *= 2;
+
+  // The blocks of a row wait for each other, so that all of them must run at the same time.
+  const int most_pieces = std::min(kMostPieces, device.multiprocessors);
+  ForwardPlan plan;
+  for (int shape = kBlockShapeCount - 1; shape >= kWideShape; --shape) {
+    const std::int64_t pieces = segments / (kMostWaves * kBlockShapes[shape].segments);
+    if (pieces == 0 || pieces > most_pieces) continue;
+    plan = {pieces > 1 ? ForwardKernel::split : ForwardKernel::block, shape, kMostWaves,
+            static_cast<int>(pieces)};
+    if (rows * pieces >= device.multiprocessors) break;
+  }
+  return plan;
+}
+
+inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int element_size,
+                                const DeviceProperties& device) {
+  if (element_size == 8) return {};
+  const std::int64_t packs = divide_up(cols * element_size, 16);
+  for (int i = 0; i < kLanesShapeCount; ++i) {
+    const LanesShape& shape = kLanesShapes[i];
+    if (shape.lanes <= device.wave && packs <= shape.lanes * shape.packs) {
+      return {ForwardKernel::lanes, i, kLanesThreads / device.wave, 1};
+    }
+  }
+  if (packs > (kMostWaves - 1) * kWidePacks * device.wave) return plan_wide(rows, packs, device);
+  const int most_packs = element_size == 2 ? kMostPacks16 : kMostPacks32;
+  for (int waves = 2; waves <= kMostWaves; waves *= 2) {
+    for (int i = 0; i <= kWideShape && kBlockShapes[i].packs <= most_packs; ++i) {
+      if (packs <= kBlockShapes[i].packs * waves * device.wave) {
+        return {ForwardKernel::block, i, waves, 1};
+      }
+    }
+  }
+  return {};
 }
 
 /// The backward pass keeps a row of partial sums per block, so that the number of blocks is bounded
@@ -39,11 +120,16 @@ inline LaunchPlan plan_forward(std::int64_t rows, std::int64_t cols, const Devic
 constexpr std::int64_t kRowsPerPartial = 16;
 constexpr std::int64_t kBlocksPerMultiprocessor = 8;
 
-inline LaunchPlan plan_backward(std::int64_t rows, std::int64_t cols,
-                                const DeviceProperties& device) {
-  return {std::min(divide_up(rows, kRowsPerPartial),
-                   kBlocksPerMultiprocessor * device.multiprocessors),
-          threads_per_row(cols, device.wave)};
+struct BackwardPlan {
+  std::int64_t blocks;
+  int threads;
+};
+
+inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols,
+                                  const DeviceProperties& device) {
+  return {
+      std::min(divide_up(rows, kRowsPerPartial), kBlocksPerMultiprocessor * device.multiprocessors),
+      threads_per_row(cols, device.wave)};
 }
 
 }  // namespace simple_layernorm::gpu

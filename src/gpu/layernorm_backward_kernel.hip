@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kMostThreads)
   __shared__ T slots[kReductionSlots];
   BlockReduction<T> block(slots);
   const MixedArray<Element> weight(a.weight, a.weight_dtype, T(1));
-  const MixedArray<Element> grad_output(a.grad_output, a.wide_output ? kStatisticDtype<Element> : a.input_dtype, T(0));
+  const MixedArray<Element> grad_output(
+      a.grad_output, a.wide_output ? kStatisticDtype<Element> : a.input_dtype, T(0));
   T* weight_partial = partials.weight ? partials.weight + blockIdx.x * a.cols : nullptr;
   T* bias_partial = partials.bias ? partials.bias + blockIdx.x * a.cols : nullptr;
 
@@ -86,7 +87,7 @@ void launch_sum(const T* partials, std::int64_t count, std::int64_t cols, void* 
   const std::int64_t blocks = std::min(divide_up(cols, kMostThreads), kMostBlocks);
   with_parameter_type<T>(dtype, [&](auto element) {
     using Gradient = decltype(element);
-    launch(sum_partials<T, Gradient>, blocks, kMostThreads, 0, stream, partials, count, cols,
+    launch(sum_partials<T, Gradient>, blocks, kMostThreads, stream, partials, count, cols,
            static_cast<Gradient*>(gradient));
   });
 }
@@ -102,7 +103,7 @@ std::size_t backward_workspace(const LayerNormBackward& a, const DevicePropertie
 
 void launch_backward(const LayerNormBackward& a, const DeviceProperties& device, void* workspace,
                      void* stream) {
-  const LaunchPlan plan = plan_backward(a.rows, a.cols, device);
+  const BackwardPlan plan = plan_backward(a.rows, a.cols, device);
   with_element_type(a.input_dtype, [&](auto element) {
     using Element = decltype(element);
     using T = Compute<Element>;
@@ -114,7 +115,7 @@ void launch_backward(const LayerNormBackward& a, const DeviceProperties& device,
     };
     const Partials<T> partials{take(a.grad_weight != nullptr), take(a.grad_bias != nullptr)};
     if (plan.blocks > 0) {
-      launch(layer_norm_backward_rows<Element>, plan.blocks, plan.threads, 0, stream, a, partials);
+      launch(layer_norm_backward_rows<Element>, plan.blocks, plan.threads, stream, a, partials);
     }
     launch_sum(partials.weight, plan.blocks, a.cols, a.grad_weight, a.weight_dtype, stream);
     launch_sum(partials.bias, plan.blocks, a.cols, a.grad_bias, a.bias_dtype, stream);

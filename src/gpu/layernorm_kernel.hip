@@ -66,12 +66,11 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
 
 }  // namespace
 
-void launch_forward(const LayerNormForward& arguments, const DeviceProperties& device,
-                    void* stream) {
-  const LaunchPlan plan = plan_forward(arguments.rows, arguments.cols, device);
-  with_element_type(arguments.input_dtype, [&](auto element) {
-    launch(layer_norm_forward_rows<decltype(element)>, plan.blocks, plan.threads, 0, stream,
-           arguments);
+void launch_forward_general(const LayerNormForward& a, const DeviceProperties& device,
+                            void* stream) {
+  with_element_type(a.input_dtype, [&](auto element) {
+    launch(layer_norm_forward_rows<decltype(element)>, std::min(a.rows, kMostBlocks),
+           threads_per_row(a.cols, device.wave), stream, a);
   });
 }
 

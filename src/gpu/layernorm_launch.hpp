@@ -1,4 +1,4 @@
-// What the kernel files offer to the library around them: one host function per pass.
+// What the kernel files offer to the library around them: host functions that launch.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,16 @@
 
 namespace simple_layernorm::gpu {
 
-void launch_forward(const LayerNormForward& arguments, const DeviceProperties& device, void* stream);
+/// Any dtype, any columns: the readable reference, and what the other kernels fall back on.
+void launch_forward_general(const LayerNormForward& arguments, const DeviceProperties& device,
+                            void* stream);
+
+/// The kernels of plan_forward for an Element of float, Float16 or BFloat16.
+template <class Element>
+void launch_forward_lanes(const LayerNormForward& arguments, const ForwardPlan& plan, void* stream);
+template <class Element>
+void launch_forward_block(const LayerNormForward& arguments, const ForwardPlan& plan,
+                          const DeviceProperties& device, void* workspace, void* stream);
 
 std::size_t backward_workspace(const LayerNormBackward& arguments, const DeviceProperties& device);
 void launch_backward(const LayerNormBackward& arguments, const DeviceProperties& device,

@@ -1,8 +1,6 @@
 // Sums over a wave and over a block, in an order fixed by the block's size alone.
 #pragma once
 
-#include <cstring>
-
 #include "gpu/gpu_runtime.hpp"
 
 namespace simple_layernorm::gpu {
@@ -11,13 +9,17 @@ namespace simple_layernorm::gpu {
 // permlane stay in the vector unit, but move 32 bits in fixed patterns.
 #if defined(__AMDGCN__) || defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
 
-template <class T, class MoveWord>
-__device__ T move_words(T value, MoveWord move_word) {
-  int words[sizeof(T) / sizeof(int)];
-  std::memcpy(words, &value, sizeof value);
-  for (int& word : words) word = move_word(word);
-  std::memcpy(&value, words, sizeof value);
-  return value;
+template <class MoveWord>
+__device__ float move_words(float value, MoveWord move_word) {
+  return __builtin_bit_cast(float, move_word(__builtin_bit_cast(int, value)));
+}
+template <class MoveWord>
+__device__ double move_words(double value, MoveWord move_word) {
+  struct Words {
+    int low, high;
+  };
+  const Words words = __builtin_bit_cast(Words, value);
+  return __builtin_bit_cast(double, Words{move_word(words.low), move_word(words.high)});
 }
 
 template <int kControl, class T>
@@ -32,45 +34,61 @@ __device__ T read_lane(T value, int lane) {
   return move_words(value, [lane](int word) { return __builtin_amdgcn_readlane(word, lane); });
 }
 
-constexpr int kQuadSwap1 = 0xB1;     // quad_perm [1, 0, 3, 2]: lane ^ 1
-constexpr int kQuadSwap2 = 0x4E;     // quad_perm [2, 3, 0, 1]: lane ^ 2
+constexpr int kQuadSwap1 = 0xB1;       // quad_perm [1, 0, 3, 2]: lane ^ 1
+constexpr int kQuadSwap2 = 0x4E;       // quad_perm [2, 3, 0, 1]: lane ^ 2
 constexpr int kHalfRowMirror = 0x141;  // lane 7 - l of 8
 constexpr int kRowMirror = 0x140;      // lane 15 - l of 16
 
-/// The sum of `value` over all lanes of the wave, in every lane. All lanes must call it.
+/// The value of lane ^ 16, by a swizzle: of LDS' crossbar, not of its memory.
 template <class T>
-__device__ T wave_sum(T value) {
+__device__ T swap_halves_of_32(T value) {
+  return move_words(value, [](int word) { return __builtin_amdgcn_ds_swizzle(word, 0x401F); });
+}
+
+/// The sum of `value` over each group of kLanes neighbouring lanes, 8 to a whole wave, in every
+/// lane of the group. All lanes of the wave must call it.
+template <int kLanes, class T>
+__device__ T group_sum(T value) {
   value += dpp<kQuadSwap1>(value);
   value += dpp<kQuadSwap2>(value);
   value += dpp<kHalfRowMirror>(value);
-  value += dpp<kRowMirror>(value);
-  T sum = read_lane(value, 0) + read_lane(value, 16);
-  if constexpr (kWave == 64) sum += read_lane(value, 32) + read_lane(value, 48);
-  return sum;
+  if constexpr (kLanes >= 16) value += dpp<kRowMirror>(value);
+  if constexpr (kLanes == kWave) {
+    T sum = read_lane(value, 0) + read_lane(value, 16);
+    if constexpr (kWave == 64) sum += read_lane(value, 32) + read_lane(value, 48);
+    return sum;
+  } else if constexpr (kLanes == 32) {
+    value += swap_halves_of_32(value);
+  }
+  return value;
 }
 
 #else
 
-/// The sum of `value` over all lanes of the wave, in every lane. All lanes must call it.
-template <class T>
-__device__ T wave_sum(T value) {
+/// The sum of `value` over each group of kLanes neighbouring lanes, 8 to a whole wave, in every
+/// lane of the group. All lanes of the wave must call it.
+template <int kLanes, class T>
+__device__ T group_sum(T value) {
 #pragma unroll
-  for (int distance = 1; distance < kWave; distance *= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, distance);
-  }
+  for (int distance = 1; distance < kLanes; distance *= 2) value += shuffle_xor(value, distance);
   return value;
 }
 
 #endif
 
+template <class T>
+__device__ T wave_sum(T value) {
+  return group_sum<kWave>(value);
+}
+
 /// Sums over all threads of a block, whose size is a multiple of the wave size. `slots` is shared
 /// memory for kReductionSlots values.
 ///
-/// A sum costs one barrier: two sets of slots are used in turn, so that a wave may write its part of
-/// the next sum while a slower one still reads this one's.
-constexpr int kMostWaves = 1024 / kSmallestWave;
+/// A sum costs one barrier: two sets of slots are used in turn, so that a wave may write its part
+/// of the next sum while a slower one still reads this one's.
+constexpr int kMostPartials = 1024 / kSmallestWave;
 constexpr int kMostSums = 3;
-constexpr int kReductionSlots = 2 * kMostSums * kMostWaves;
+constexpr int kReductionSlots = 2 * kMostSums * kMostPartials;
 
 template <class T>
 class BlockReduction {
@@ -84,17 +102,17 @@ class BlockReduction {
     const int lane = threadIdx.x % kWave;
     const int wave = threadIdx.x / kWave;
     const int waves = blockDim.x / kWave;
-    T* slots = slots_ + turn_ * (kMostSums * kMostWaves);
+    T* slots = slots_ + turn_ * (kMostSums * kMostPartials);
     turn_ ^= 1;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const T partial = wave_sum(values[i]);
-      if (lane == 0) slots[i * kMostWaves + wave] = partial;
+      if (lane == 0) slots[i * kMostPartials + wave] = partial;
     }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      values[i] = wave_sum(lane < waves ? slots[i * kMostWaves + lane] : T(0));
+      values[i] = wave_sum(lane < waves ? slots[i * kMostPartials + lane] : T(0));
     }
   }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "math/inline.hpp"
 
@@ -18,15 +17,11 @@ struct Float16 {
 };
 
 SIMPLE_LAYERNORM_INLINE std::uint32_t bits_of(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
+  return __builtin_bit_cast(std::uint32_t, value);
 }
 
 SIMPLE_LAYERNORM_INLINE float float_of(std::uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  return __builtin_bit_cast(float, bits);
 }
 
 SIMPLE_LAYERNORM_INLINE float to_float(BFloat16 value) {

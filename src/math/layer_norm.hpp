@@ -14,8 +14,8 @@
 // s1. (Chan, Golub, LeVeque: Algorithms for computing the sample variance, 1983: 1.7 is the
 // correction, 2.1 the merge of two parts.)
 //
-// T is float or double; functions of single elements also take a vector of them: any type with + - *
-// and an overload of fma.
+// T is float or double; functions of single elements also take a vector of them: any type with + -
+// * and an overload of fma.
 #pragma once
 
 #include <cmath>
@@ -64,8 +64,6 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T inverse_n) 
 /// the other's moments as they are, bit for bit.
 template <class T>
 SIMPLE_LAYERNORM_INLINE Moments<T> merge(Moments<T> a, T a_count, Moments<T> b, T b_count) {
-  if (b_count == T(0)) return a;
-  if (a_count == T(0)) return b;
   const T share = b_count / (a_count + b_count);
   const T delta = (b.head - a.head) + (b.tail - a.tail);
   // The merged mean, a + delta * share, split into two numbers again without an error (Knuth).
@@ -73,16 +71,28 @@ SIMPLE_LAYERNORM_INLINE Moments<T> merge(Moments<T> a, T a_count, Moments<T> b, 
   const T head = a.head + step;
   const T rounded = head - a.head;
   const T tail = (a.head - (head - rounded)) + (step - rounded);
-  return {head, tail, std::fma(delta * delta, a_count * share, a.m2 + b.m2)};
+  const T m2 = std::fma(delta * delta, a_count * share, a.m2 + b.m2);
+  const bool a_empty = a_count == T(0);
+  const bool b_empty = b_count == T(0);
+  return {b_empty   ? a.head
+          : a_empty ? b.head
+                    : head,
+          b_empty   ? a.tail
+          : a_empty ? b.tail
+                    : tail,
+          b_empty   ? a.m2
+          : a_empty ? b.m2
+                    : m2};
 }
 
 /// Power of two to multiply a row with before its moments are taken again, because their squares
 /// left the range of T; 1 for every ordinary row. An underflow does no harm unless eps is as small
 /// as the squares that it lost.
 ///
-/// One factor for each direction is enough for rows of up to 2^28 (double: 2^40) values. In float32,
-/// an overflow means that some |x - mean| >= 2^50, so that shrunken squares lie within 2^-100...2^84;
-/// an underflow means that all are < 2^-51, so that grown squares lie within 2^-98...2^98.
+/// One factor for each direction is enough for rows of up to 2^28 (double: 2^40) values. In
+/// float32, an overflow means that some |x - mean| >= 2^50, so that shrunken squares lie within
+/// 2^-100...2^84; an underflow means that all are < 2^-51, so that grown squares lie within
+/// 2^-98...2^98.
 template <class T>
 SIMPLE_LAYERNORM_INLINE T rescue_scale(T m2, T eps) {
   if (!(m2 <= Limits<T>::largest)) return Limits<T>::shrink;
@@ -108,6 +118,8 @@ struct RowStatistics {
 template <class T>
 SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T inverse_n, T eps,
                                                         T scale) {
+  // One NaN for all, so that its bits do not tell how the moments were merged.
+  if (row.m2 != row.m2) return {scale, T(NAN), T(NAN), T(NAN), T(NAN)};
   const T variance = (row.m2 < T(0) ? T(0) : row.m2) * inverse_n;
   T scaled_eps = eps * scale * scale;
   // A constant row stays finite when shrinking makes its eps vanish.

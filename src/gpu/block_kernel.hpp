@@ -1,0 +1,187 @@
+// LayerNorm forward for wider rows: a block per row, or several blocks per row that hand over their
+// moments. The row is read once and stays in registers. math/layer_norm.hpp has
+// the formula, segment_tree.hpp the order of the sums.
+
+#pragma once
+
+#include "gpu/handover.hpp"
+#include "gpu/launch_plan.hpp"
+#include "gpu/layernorm_launch.hpp"
+#include "gpu/segment.hpp"
+
+namespace simple_layernorm::gpu {
+/// The run of segments that a wave holds of a row.
+template <class Element, class Access, int kIndex>
+class WaveRun {
+  static constexpr int kSegments = kBlockShapes[kIndex].segments;
+  using WaveSegment = Segment<Element, Access, kWave, kBlockShapes[kIndex].packs>;
+
+ public:
+  /// `wave` counts from the row's first column, over all of its blocks.
+  __device__ __forceinline__ WaveRun(std::int64_t cols, int wave)
+      : shape_(cols), first_(wave * kSegments) {
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) segments_[i].place(shape_, first_pack(i), is_first(i));
+  }
+
+  /// Reads the run of `row`, times `scale`, and returns its moments.
+  __device__ __forceinline__ CountedMoments load(const Element* row, float scale,
+                                                 std::int64_t row_index) {
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) segments_[i].load(row, scale);
+    const Hide first_pass(row_index, 63);
+    const Hide second_pass(row_index, 62);
+    CountedMoments moments[kSegments];
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) {
+      const float n = static_cast<float>(count(i));
+      moments[i] = {segments_[i].moments(1.0f / fmaxf(n, 1.0f), first_pass, second_pass), n};
+    }
+#pragma unroll
+    for (int width = kSegments / 2; width > 0; width /= 2) {
+#pragma unroll
+      for (int i = 0; i < width; ++i) moments[i] = merge(moments[2 * i], moments[2 * i + 1]);
+    }
+    return moments[0];
+  }
+
+  /// Writes the run's outputs and, with the row's first run, its statistics.
+  __device__ __forceinline__ void write(const LayerNormForward& a, std::int64_t row,
+                                        const Moments<float>& moments, float scale) {
+    const Hide hide(row, 61);
+    const RowStatistics<float> s = row_statistics(moments, 1.0f / static_cast<float>(a.cols),
+                                                  static_cast<float>(a.eps), scale);
+    if (first_ == 0 && threadIdx.x == 0) store_statistics(a, row, s);
+    const Access access(a, hide);
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) segments_[i].write(access, row * a.cols, s, hide);
+  }
+
+  /// Asks for the run's weights and biases, so that a few cold rows do not wait for them at the
+  /// end.
+  __device__ __forceinline__ void prefetch_parameters(const LayerNormForward& a) const {
+    const Access access(a, {});
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) segments_[i].prefetch_parameters(access);
+  }
+
+ private:
+  __device__ int first_pack(int i) const { return (first_ + i) * WaveSegment::kAllPacks; }
+  __device__ bool is_first(int i) const { return i == 0 && first_ == 0; }
+  __device__ int count(int i) const {
+    const int packs = min(max(shape_.packs - first_pack(i), 0), WaveSegment::kAllPacks);
+    return packs * WaveSegment::kSize + (is_first(i) ? shape_.tail : 0);
+  }
+
+  WaveSegment segments_[kSegments];
+  RowShape<Element> shape_;
+  int first_;
+};
+
+constexpr int kBlockThreads = kMostWaves * kWave;
+
+/// Blocks of this size that registers must leave room for on a multiprocessor: NVIDIA's may then
+/// use 64 a thread, 80 and 128 for wide rows.
+template <int kIndex>
+constexpr int kResidentBlocks = kIndex < kWideShape                  ? 4
+                                : kBlockShapes[kIndex].segments == 1 ? 3
+                                                                     : 2;
+
+template <class Element, class Access, int kIndex>
+__global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<kIndex>)
+    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, bool is_cold) {
+  __shared__ CountedMoments slots[kAttempts][kWave];
+  const float eps = static_cast<float>(a.eps);
+  const std::int64_t row = first_row + blockIdx.x;
+  const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
+  WaveRun<Element, Access, kIndex> run(a.cols, threadIdx.x / kWave);
+
+  if (is_cold) run.prefetch_parameters(a);
+  Moments<float> moments;
+  float scale = 1.0f;
+#pragma unroll 1
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    moments = merge_waves(run.load(input, scale, row), slots[attempt]).moments;
+    if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
+    if (scale == 1.0f) break;
+  }
+  run.write(a, row, moments, scale);
+}
+
+template <class Element, class Access, int kIndex>
+__global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<kIndex>)
+    layer_norm_forward_split(LayerNormForward a, SplitWorkspace workspace, bool is_cold) {
+  __shared__ CountedMoments slots[kWave];
+  __shared__ SplitWorkspace::Message message;
+  const float eps = static_cast<float>(a.eps);
+  const int piece = blockIdx.x % workspace.pieces;
+  const int wave = piece * (blockDim.x / kWave) + threadIdx.x / kWave;
+  WaveRun<Element, Access, kIndex> run(a.cols, wave);
+
+  if (is_cold) run.prefetch_parameters(a);
+  for (std::int64_t row = blockIdx.x / workspace.pieces; row < a.rows;) {
+    const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
+    if (piece == 0 && threadIdx.x == 0) workspace.announce_next(row);
+
+    SplitWorkspace::Message whole;
+    float scale = 1.0f;
+#pragma unroll 1
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const CountedMoments own = merge_waves(run.load(input, scale, row), slots);
+      whole = workspace.exchange(own, row, attempt, &message);
+      if (attempt == 0) scale = rescue_scale_of<Element>(whole.moments.m2, eps);
+      if (scale == 1.0f) break;
+    }
+    run.write(a, row, whole.moments, scale);
+    row = whole.next_row;
+  }
+}
+
+/// Whether every block works on one row only: then nobody has read the weights before.
+inline bool is_cold(std::int64_t blocks, const DeviceProperties& device) {
+  return blocks <= device.multiprocessors;
+}
+
+template <class Element, class Access, int kIndex>
+void launch_block(const LayerNormForward& a, int threads, const DeviceProperties& device,
+                  void* stream) {
+  for (std::int64_t first = 0; first < a.rows; first += kMostBlocks) {
+    const std::int64_t blocks = std::min(a.rows - first, kMostBlocks);
+    launch(layer_norm_forward_block<Element, Access, kIndex>, blocks, threads, stream, a, first,
+           is_cold(blocks, device));
+  }
+}
+
+/// Starts no more blocks than can run at the same time, in whole groups: a block waits for others
+/// of its group, so these must get to run whatever it does.
+template <class Element, class Access, int kIndex>
+void launch_split(const LayerNormForward& a, int pieces, int threads,
+                  const DeviceProperties& device, void* workspace, void* stream) {
+  const auto kernel = layer_norm_forward_split<Element, Access, kIndex>;
+  const std::int64_t resident =
+      std::int64_t{device.multiprocessors} * blocks_per_multiprocessor(kernel, threads);
+  const std::int64_t blocks = std::min(a.rows, resident / pieces) * pieces;
+  fill_bytes(workspace, 0xff, SplitWorkspace::bytes(a.rows, pieces), stream);
+  launch(kernel, blocks, threads, stream, a, SplitWorkspace(workspace, a.rows, pieces),
+         is_cold(blocks, device));
+}
+
+template <class Element>
+void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
+                          const DeviceProperties& device, void* workspace, void* stream) {
+  const int threads = plan.waves * device.wave;
+  with_index<kBlockShapeCount>(plan.shape, [&](auto index) {
+    with_access<Element>(a, [&](auto* access) {
+      using Access = std::remove_pointer_t<decltype(access)>;
+      constexpr int kIndex = decltype(index)::value;
+      if (plan.kernel == ForwardKernel::block) {
+        return launch_block<Element, Access, kIndex>(a, threads, device, stream);
+      }
+      if constexpr (kIndex >= kWideShape) {
+        launch_split<Element, Access, kIndex>(a, plan.pieces, threads, device, workspace, stream);
+      }
+    });
+  });
+}
+
+}  // namespace simple_layernorm::gpu

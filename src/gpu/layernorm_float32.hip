@@ -1,0 +1,12 @@
+// The forward kernels for float32 rows.
+
+#include "gpu/block_kernel.hpp"
+#include "gpu/lanes_kernel.hpp"
+
+namespace simple_layernorm::gpu {
+
+template void launch_forward_lanes<float>(const LayerNormForward&, const ForwardPlan&, void*);
+template void launch_forward_block<float>(const LayerNormForward&, const ForwardPlan&,
+                                          const DeviceProperties&, void*, void*);
+
+}  // namespace simple_layernorm::gpu

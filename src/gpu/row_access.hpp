@@ -1,0 +1,153 @@
+// How a kernel reads its rows, weight and bias and writes its output. AlignedAccess moves whole
+// packs without a branch and serves nearly all calls; AnyAccess serves the others. The host
+// chooses, so that neither costs the other registers.
+#pragma once
+
+#include "gpu/packs.hpp"
+#include "simple_layernorm/layer_norm.hpp"
+
+namespace simple_layernorm::gpu {
+
+/// Everything aligned to packs; weight and bias of dtype Parameter, or absent.
+template <class Element, class Parameter>
+class AlignedAccess {
+ public:
+  static constexpr int kSize = kPackSize<Element>;
+
+  __device__ AlignedAccess(const LayerNormForward& a, Hide hide)
+      : weight_(hidden(static_cast<const Parameter*>(a.weight), hide)),
+        bias_(hidden(static_cast<const Parameter*>(a.bias), hide)),
+        output_(a.output),
+        wide_(a.wide_output) {}
+
+  static bool fits(const LayerNormForward& a) {
+    const auto aligned = [](const void* p) { return is_aligned(p); };
+    const auto fits_parameter = [&](const void* data, Dtype dtype) {
+      return data == nullptr || (dtype == kDtype<Parameter> && aligned(data));
+    };
+    return a.cols % kSize == 0 && a.row_stride % kSize == 0 && aligned(a.input) &&
+           aligned(a.output) && fits_parameter(a.weight, a.weight_dtype) &&
+           fits_parameter(a.bias, a.bias_dtype) && (kMayBeWide || !a.wide_output);
+  }
+
+  static __device__ Pack load_input(const Element* p) { return load_aligned(p); }
+
+  /// Weight and bias of the columns from `col` on, if that pack exists.
+  __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
+    load_parameter(weight_, 1.0f, col, exists, w);
+    load_parameter(bias_, 0.0f, col, exists, b);
+  }
+
+  __device__ void prefetch(std::int64_t col) const {
+    if (weight_ != nullptr) gpu::prefetch(weight_ + col);
+    if (bias_ != nullptr) gpu::prefetch(bias_ + col);
+  }
+
+  /// Writes a pack of the output; i counts elements from its start.
+  __device__ void store(std::int64_t i, const float (&y)[kSize]) const {
+    if (!kMayBeWide || !wide_) {
+      store_aligned(static_cast<Element*>(output_) + i, compress<Element>(y));
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < kSize; j += 4) {
+      const float four[4] = {y[j], y[j + 1], y[j + 2], y[j + 3]};
+      store_aligned(static_cast<float*>(output_) + i + j, compress<float>(four));
+    }
+  }
+
+  // Aligned rows have no columns after the last pack.
+  static constexpr bool kHasTail = false;
+  __device__ void store_tail(std::int64_t, std::int64_t, float) const {}
+
+ private:
+  /// float32 output from 16-bit input comes with float32 parameters under autocast.
+  static constexpr bool kMayBeWide = sizeof(Element) == 2 && sizeof(Parameter) == 4;
+
+  static __device__ void load_parameter(const Parameter* p, float if_absent, std::int64_t col,
+                                        bool exists, float (&values)[kSize]) {
+    constexpr int kPart = kPackSize<Parameter>;
+#pragma unroll
+    for (int i = 0; i < kSize; i += kPart) {
+      float part[kPart];
+      Pack pack = pack_of<Parameter>(if_absent);
+      if (exists && p != nullptr) pack = load_aligned(p + col + i);
+      expand<Parameter>(pack, part, {});
+#pragma unroll
+      for (int j = 0; j < kPart; ++j) values[i + j] = part[j];
+    }
+  }
+
+  const Parameter* weight_;
+  const Parameter* bias_;
+  void* output_;
+  bool wide_;
+};
+
+/// Any alignment; weight and bias of Element's dtype or float32, or absent, each for itself; output
+/// of Element or float32.
+template <class Element>
+class AnyAccess {
+ public:
+  static constexpr int kSize = kPackSize<Element>;
+
+  __device__ AnyAccess(const LayerNormForward& a, Hide hide)
+      : weight_(hidden(static_cast<const char*>(a.weight), hide), a.weight_dtype, 1.0f),
+        bias_(hidden(static_cast<const char*>(a.bias), hide), a.bias_dtype, 0.0f),
+        output_(a.output),
+        wide_(a.wide_output) {}
+
+  static __device__ Pack load_input(const Element* p) { return load_elements(p); }
+
+  __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      w[i] = exists ? weight_[col + i] : 0.0f;
+      b[i] = exists ? bias_[col + i] : 0.0f;
+    }
+  }
+  __device__ void prefetch(std::int64_t) const {}
+  __device__ void store(std::int64_t i, const float (&y)[kSize]) const {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) write(i + j, y[j]);
+    // A pack is loaded, computed and stored before the next: a compiler that gathers the loads of
+    // all packs runs out of registers.
+    asm volatile("" ::: "memory");
+  }
+
+  static constexpr bool kHasTail = true;
+  /// Writes one of the columns after the last pack.
+  __device__ void store_tail(std::int64_t i, std::int64_t col, float x_hat) const {
+    write(i, fma(x_hat, weight_[col], bias_[col]));
+  }
+
+ private:
+  __device__ void write(std::int64_t i, float y) const {
+    if (wide_) {
+      static_cast<float*>(output_)[i] = y;
+    } else {
+      gpu::store(static_cast<Element*>(output_) + i, y);
+    }
+  }
+
+  MixedArray<Element> weight_;
+  MixedArray<Element> bias_;
+  void* output_;
+  bool wide_;
+};
+
+/// Calls f with (a null pointer to) the access type that suits the call.
+template <class Element, class F>
+void with_access(const LayerNormForward& a, F f) {
+  if (AlignedAccess<Element, Element>::fits(a)) {
+    return f(static_cast<AlignedAccess<Element, Element>*>(nullptr));
+  }
+  if constexpr (sizeof(Element) == 2) {
+    if (AlignedAccess<Element, float>::fits(a)) {
+      return f(static_cast<AlignedAccess<Element, float>*>(nullptr));
+    }
+  }
+  f(static_cast<AnyAccess<Element>*>(nullptr));
+}
+
+}  // namespace simple_layernorm::gpu

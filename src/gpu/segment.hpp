@@ -1,0 +1,182 @@
+// A segment: the part of a row that kLanes neighbouring lanes hold in registers, kPacks packs each.
+// Pack k of lane l is the segment's pack k * kLanes + l, so that a load instruction reads one
+// contiguous stretch. All sums go in an order that (kLanes, kPacks) fixes.
+#pragma once
+
+#include "gpu/reduction.hpp"
+#include "gpu/row_access.hpp"
+#include "math/layer_norm.hpp"
+
+namespace simple_layernorm::gpu {
+
+/// A row's columns as whole packs and the few columns after them. Those are shared out one to a
+/// lane among the first lanes of the first segment.
+template <class Element>
+struct RowShape {
+  int packs;
+  int tail;
+
+  explicit __device__ RowShape(std::int64_t cols)
+      : packs(static_cast<int>(cols / kPackSize<Element>)),
+        tail(static_cast<int>(cols % kPackSize<Element>)) {}
+
+  __device__ std::int64_t first_tail_col() const {
+    return std::int64_t{packs} * kPackSize<Element>;
+  }
+};
+
+/// Mean and rstd for the backward pass, if they are wanted.
+__device__ inline void store_statistics(const LayerNormForward& a, std::int64_t row,
+                                        const RowStatistics<float>& s) {
+  if (a.mean != nullptr) static_cast<float*>(a.mean)[row] = s.unscaled_mean();
+  if (a.rstd != nullptr) static_cast<float*>(a.rstd)[row] = s.unscaled_rstd();
+}
+
+/// Pairwise, so that the additions of a pack do not wait for each other.
+template <int kSize>
+__device__ float sum_of(const float (&x)[kSize]) {
+  if constexpr (kSize == 4) {
+    return (x[0] + x[1]) + (x[2] + x[3]);
+  } else {
+    return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+  }
+}
+
+template <int kSize>
+__device__ float sum_of_squares(const float (&x)[kSize]) {
+  float even = x[0] * x[0];
+  float odd = x[1] * x[1];
+#pragma unroll
+  for (int i = 2; i < kSize; i += 2) {
+    even = fma(x[i], x[i], even);
+    odd = fma(x[i + 1], x[i + 1], odd);
+  }
+  return even + odd;
+}
+
+template <class Element, class Access, int kLanes, int kPacks>
+class Segment {
+ public:
+  static constexpr int kSize = kPackSize<Element>;
+  static constexpr int kAllPacks = kLanes * kPacks;
+
+  /// Fixes which columns this lane holds: of the segment that starts at pack `first` of a row, and
+  /// of the row's tail if this segment has it.
+  __device__ __forceinline__ void place(const RowShape<Element>& shape, int first, bool has_tail) {
+    const int lane = threadIdx.x % kLanes;
+    left_ = shape.packs - first - lane;
+    col_ = std::int64_t{first + lane} * kSize;
+    owns_tail_ = Access::kHasTail && has_tail && lane < shape.tail;
+    tail_col_ = shape.first_tail_col() + lane;
+  }
+
+  /// Reads the segment of `row`, multiplied with `scale`, a power of two. Lanes beyond the row's
+  /// end hold zeros.
+  __device__ __forceinline__ void load(const Element* row, float scale) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      packs_[k] = holds(k) ? Access::load_input(row + col_of(k)) : Pack{};
+    }
+    tail_ = owns_tail_ ? gpu::load<float>(row + tail_col_) : 0.0f;
+    if (scale != 1.0f) multiply(scale);
+  }
+
+  /// Moments of the segment's values, in all of its lanes; inverse_n is 1 over their number.
+  __device__ __forceinline__ Moments<float> moments(float inverse_n, Hide first_pass,
+                                                    Hide second_pass) const {
+    float total = tail_;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float x[kSize];
+      expand<Element>(packs_[k], x, first_pass);
+      total += sum_of(x);
+    }
+    const float shift = group_sum<kLanes>(total) * inverse_n;
+
+    const float tail = owns_tail_ ? tail_ - shift : 0.0f;
+    float s1 = tail;
+    float s2 = tail * tail;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float x[kSize];
+      expand<Element>(packs_[k], x, second_pass);
+#pragma unroll
+      for (float& value : x) value -= shift;
+      const float first = sum_of(x);
+      const float second = sum_of_squares(x);
+      s1 += holds(k) ? first : 0.0f;
+      s2 += holds(k) ? second : 0.0f;
+    }
+    return moments_of(shift, group_sum<kLanes>(s1), group_sum<kLanes>(s2), inverse_n);
+  }
+
+  __device__ __forceinline__ void prefetch_parameters(const Access& access) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (holds(k)) access.prefetch(col_of(k));
+    }
+  }
+
+  /// Weight and bias for pack k. Segments of other rows take the same.
+  __device__ __forceinline__ void load_parameters(const Access& access, int k, float (&w)[kSize],
+                                                  float (&b)[kSize]) const {
+    access.load(col_of(k), holds(k), w, b);
+  }
+
+  /// Writes the outputs of pack k to the row that starts at element `row_start` of the output.
+  __device__ __forceinline__ void write_pack(const Access& access, int k, std::int64_t row_start,
+                                             const RowStatistics<float>& s, const float (&w)[kSize],
+                                             const float (&b)[kSize], Hide hide) const {
+    float x[kSize];
+    expand<Element>(packs_[k], x, hide);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      x[i] = fma(normalise(x[i], s.shift, s.rstd, s.offset), w[i], b[i]);
+    }
+    if (holds(k)) access.store(row_start + col_of(k), x);
+  }
+
+  __device__ __forceinline__ void write_tail(const Access& access, std::int64_t row_start,
+                                             const RowStatistics<float>& s) const {
+    if (!owns_tail_) return;
+    access.store_tail(row_start + tail_col_, tail_col_,
+                      normalise(tail_, s.shift, s.rstd, s.offset));
+  }
+
+  /// Writes all outputs of the segment.
+  __device__ __forceinline__ void write(const Access& access, std::int64_t row_start,
+                                        const RowStatistics<float>& s, Hide hide) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float w[kSize], b[kSize];
+      load_parameters(access, k, w, b);
+      write_pack(access, k, row_start, s, w, b, hide);
+    }
+    write_tail(access, row_start, s);
+  }
+
+ private:
+  __device__ __forceinline__ void multiply(float scale) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float x[kSize];
+      expand<Element>(packs_[k], x, {0});
+#pragma unroll
+      for (float& value : x) value *= scale;
+      packs_[k] = compress<Element>(x);
+    }
+    tail_ *= scale;
+  }
+
+  __device__ bool holds(int k) const { return k * kLanes < left_; }
+  __device__ std::int64_t col_of(int k) const { return col_ + k * kLanes * kSize; }
+
+  Pack packs_[kPacks];
+  float tail_;        ///< the column after the last pack that this lane owns, or zero
+  int left_;          ///< packs from this lane's first to the row's end; may be negative
+  std::int64_t col_;  ///< first column of this lane's first pack
+  std::int64_t tail_col_;
+  bool owns_tail_;
+};
+
+}  // namespace simple_layernorm::gpu
