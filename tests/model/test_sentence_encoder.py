@@ -52,11 +52,11 @@ def test_patched_embeddings_are_the_unpatched_ones(
     assert (similarity.argmax(dim=1).cpu() == torch.arange(len(PAIRS))).all()
 
 
-def _loss(encoder: SentenceEncoder, left: dict[str, Tensor], right: dict[str, Tensor]) -> Tensor:
-    """Every sentence is to be nearest to its partner among all."""
-    similarity = encoder.embed(left) @ encoder.embed(right).T * 5
+def _loss(encoder: SentenceEncoder, tokens: dict[str, Tensor]) -> Tensor:
+    """Every sentence on the left is to be nearest to its partner among all on the right."""
+    left, right = encoder.embed(tokens).chunk(2)
     return torch.nn.functional.cross_entropy(
-        similarity, torch.arange(len(similarity), device=similarity.device)
+        left @ right.T * 5, torch.arange(len(left), device=left.device)
     )
 
 
@@ -66,7 +66,7 @@ class Trainer:
     def __init__(self, encoder: SentenceEncoder) -> None:
         self.encoder = encoder
         self.optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=2e-5)
-        self.left, self.right = encoder.tokens(LEFT), encoder.tokens(RIGHT)
+        self.tokens = encoder.tokens(LEFT + RIGHT)
         self.losses: list[float] = []
         self.milliseconds: list[float] = []
         encoder.model.train()
@@ -74,7 +74,7 @@ class Trainer:
     def step(self, seed: int) -> None:
         torch.manual_seed(seed)
         start = self.encoder.clock()
-        loss = _loss(self.encoder, self.left, self.right)
+        loss = _loss(self.encoder, self.tokens)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -92,8 +92,9 @@ def test_patched_model_has_the_same_losses_over_twenty_steps(
         unpatched.encoder.model.compile(fullgraph=True)
         patched.encoder.model.compile(fullgraph=True)
     for seed in range(STEPS):
-        unpatched.step(seed)
-        patched.step(seed)
+        # Taking turns in going first, so that no one profits from the other's caches.
+        for trainer in (unpatched, patched)[:: 1 if seed % 2 else -1]:
+            trainer.step(seed)
 
     pairs = zip(unpatched.losses, patched.losses, strict=True)
     difference = max(abs(a - b) / a for a, b in pairs)
