@@ -20,13 +20,13 @@ class WaveRun {
   /// `wave` counts from the row's first column, over all of its blocks.
   __device__ __forceinline__ WaveRun(std::int64_t cols, int wave)
       : shape_(cols), first_(wave * kSegments) {
-#pragma unroll
-    for (int i = 0; i < kSegments; ++i) segments_[i].place(shape_, first_pack(i), is_first(i));
+    place({});
   }
 
   /// Reads the run of `row`, times `scale`, and returns its moments.
   __device__ __forceinline__ CountedMoments load(const Element* row, float scale,
                                                  std::int64_t row_index) {
+    place(Hide(row_index, 60));
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) segments_[i].load(row, scale);
     const Hide first_pass(row_index, 63);
@@ -66,6 +66,14 @@ class WaveRun {
   }
 
  private:
+  /// Done for every row: offsets of all packs, kept from row to row, would fill the registers.
+  __device__ __forceinline__ void place(Hide hide) {
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) {
+      segments_[i].place(shape_, first_pack(i) + static_cast<int>(hide.zero), is_first(i));
+    }
+  }
+
   __device__ int first_pack(int i) const { return (first_ + i) * WaveSegment::kAllPacks; }
   __device__ bool is_first(int i) const { return i == 0 && first_ == 0; }
   __device__ int count(int i) const {

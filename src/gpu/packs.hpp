@@ -35,7 +35,7 @@ struct Hide {
   std::uint32_t zero;
 
   __device__ Hide(int = 0) : zero(0) {}
-  /// Bit `bit`, 61 to 63, of a row's index.
+  /// The bits of a row's index from `bit` on, 60 to 63: none.
   __device__ Hide(std::int64_t row, int bit)
       : zero(static_cast<std::uint32_t>(static_cast<std::uint64_t>(row) >> bit)) {}
 };
