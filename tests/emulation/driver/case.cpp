@@ -1,4 +1,4 @@
-// The numbers of a case and the list of cases.
+// The numbers of a case.
 
 #include "driver/case.hpp"
 
@@ -50,26 +50,6 @@ Scale scale_of(Content content, Dtype dtype) {
   return {0.5, 2};
 }
 
-constexpr Dtype kDtypes[] = {Dtype::float32, Dtype::bfloat16, Dtype::float16, Dtype::float64};
-constexpr Parameter kParameters[] = {Parameter::as_input, Parameter::float32, Parameter::absent};
-constexpr Content kContents[] = {Content::ordinary, Content::far_from_zero, Content::ordinary,
-                                 Content::huge,     Content::not_finite,    Content::tiny,
-                                 Content::constant};
-
-/// Deals out the choices that do not multiply, so that neighbouring cases differ in all of them and
-/// each meets each over the whole list: their periods have no common factor but by chance.
-Case dealt(std::size_t i, std::int64_t cols, Dtype dtype) {
-  Case c;
-  c.cols = cols;
-  c.dtype = dtype;
-  c.weight = kParameters[i % 3];
-  c.bias = kParameters[i / 3 % 3];
-  c.content = kContents[i % 7];
-  c.wide_output = dtype != Dtype::float32 && dtype != Dtype::float64 && i % 5 == 2;
-  c.multiprocessors = 1 + static_cast<int>(i % 4);
-  return c;
-}
-
 }  // namespace
 
 const char* name_of(Dtype dtype) {
@@ -94,6 +74,11 @@ std::string Case::text() const {
   return text;
 }
 
+std::string Placement::text() const {
+  return "rows " + std::to_string(first) + " to " + std::to_string(first + count - 1) +
+         ", offset " + std::to_string(offset) + ", padding " + std::to_string(padding);
+}
+
 Numbers numbers_of(const Case& c) {
   std::mt19937 random(static_cast<unsigned>(c.cols * 7 + c.rows));
   std::normal_distribution<double> normal;
@@ -114,40 +99,6 @@ Numbers numbers_of(const Case& c) {
     numbers.bias.push_back(c.bias == Parameter::absent ? 0 : bias);
   }
   return numbers;
-}
-
-std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols) {
-  std::vector<Case> cases;
-  std::size_t i = 0;
-  for (std::int64_t n : cols) {
-    for (Dtype dtype : kDtypes) {
-      Case c = dealt(i, n, dtype);
-      c.rows = n <= 300 ? 1 + static_cast<std::int64_t>(i % 5) : 2;
-      c.statistics = i % 3 != 1;
-      cases.push_back(c);
-      ++i;
-    }
-  }
-  return cases;
-}
-
-std::vector<Case> backward_cases(const std::vector<std::int64_t>& cols) {
-  std::vector<Case> cases;
-  std::size_t i = 0;
-  for (std::int64_t n : cols) {
-    for (Dtype dtype : kDtypes) {
-      Case c = dealt(i, n, dtype);
-      if (c.content == Content::not_finite) c.content = Content::ordinary;
-      // Both a block with several rows and several blocks, where rows are cheap.
-      c.rows = n <= 300 ? 1 + static_cast<std::int64_t>(i * 7 % 40) : 3;
-      c.grad_input = i % 4 != 3;
-      c.grad_weight = i % 5 != 3;
-      c.grad_bias = i % 6 != 4;
-      cases.push_back(c);
-      ++i;
-    }
-  }
-  return cases;
 }
 
 }  // namespace emulation_tests

@@ -9,6 +9,8 @@
 
 namespace emulation_tests {
 
+constexpr Dtype kAllDtypes[] = {Dtype::float32, Dtype::bfloat16, Dtype::float16, Dtype::float64};
+
 enum class Parameter { absent, as_input, float32 };
 
 /// Numbers that a row may hold; each is a way for LayerNorm to go wrong.
@@ -30,6 +32,7 @@ struct Case {
   Content content = Content::ordinary;
   bool grad_input = true, grad_weight = true, grad_bias = true;
   int multiprocessors = 4;
+  bool heavy = false;  ///< so wide that fewer schedules and placements must do
 
   double eps() const { return content == Content::tiny ? 0.0 : 0.01; }
   Dtype weight_dtype() const { return weight == Parameter::as_input ? dtype : compute_if_16(); }
@@ -47,6 +50,7 @@ struct Placement {
   std::int64_t first = 0, count = 0;
   std::int64_t offset = 0;   ///< of every array, in elements: misaligned unless 0
   std::int64_t padding = 0;  ///< between rows
+  std::string text() const;
 };
 
 /// The numbers of a case, already rounded to their dtypes.
@@ -58,9 +62,10 @@ struct Numbers {
 Numbers numbers_of(const Case& c);
 const char* name_of(Dtype dtype);
 
-/// The cases that a driver runs: every dtype on every kind of row length.
-std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols);
-std::vector<Case> backward_cases(const std::vector<std::int64_t>& cols);
+/// The cases that a driver runs: every path with every dtype that has it, rows that fill it and
+/// rows that do not. With `cols`, rows of those lengths instead.
+std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols = {});
+std::vector<Case> backward_cases(const std::vector<std::int64_t>& cols = {});
 
 /// Runs a case under all schedules and placements, and reports the first difference from the
 /// reference or between two runs by ending the program.

@@ -4,6 +4,7 @@
 
 #include "driver/case.hpp"
 #include "driver/comparison.hpp"
+#include "driver/paths.hpp"
 #include "driver/reference.hpp"
 #include "driver/schedules.hpp"
 #include "gpu/library_interface.hpp"
@@ -148,10 +149,10 @@ void compare(const Case& c, const Numbers& numbers, const std::vector<ReferenceR
 }  // namespace
 
 void check_backward(const Case& c) {
-  emulation::current_case = "backward, " + c.text();
+  emulation::current_case = backward_path(c) + ", " + c.text();
   const Numbers numbers = numbers_of(c);
   const std::vector<ReferenceRow> reference = reference_rows(c, numbers);
-  const auto orders = schedules(c.multiprocessors);
+  const auto orders = schedules(c);
   const std::size_t row_bytes = static_cast<std::size_t>(c.cols) * size_of(c.dtype);
   const auto expect_same = [&](const Result& actual, const Result& expected) {
     expect_same_bits("grad_input", actual.grad_input, expected.grad_input, row_bytes);
@@ -166,13 +167,13 @@ void check_backward(const Case& c) {
     emulation::schedule = orders[i];
     expect_same(run(c, numbers, reference, {0, c.rows, 0, 0}), first);
   }
-  emulation::current_case += ", offset 1, padding 3";
-  expect_same(run(c, numbers, reference, {0, c.rows, 1, 3}), first);
+  const Placement moved{0, c.rows, 1, 3}, last{c.rows - 1, 1, 3, 0};
+  emulation::current_case = backward_path(c) + ", " + c.text() + ", " + moved.text();
+  expect_same(run(c, numbers, reference, moved), first);
 
-  // A row's grad_input does not depend on its neighbours or on the device's size.
-  emulation::current_case = "backward, " + c.text() + ", last row alone, offset 3";
-  emulation::schedule.multiprocessors = 5;
-  Result alone = run(c, numbers, reference, {c.rows - 1, 1, 3, 0});
+  // A row's grad_input does not depend on its neighbours or on the plan for that many rows.
+  emulation::current_case = backward_path(c) + ", " + c.text() + ", " + last.text();
+  const Result alone = run(c, numbers, reference, last);
   const Bytes& all = first.grad_input;
   const std::size_t skipped = c.grad_input ? all.size() - row_bytes : 0;
   expect_same_bits("grad_input", alone.grad_input,

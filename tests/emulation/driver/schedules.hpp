@@ -3,20 +3,26 @@
 
 #include <vector>
 
+#include "driver/case.hpp"
 #include "runtime/schedule.hpp"
 
 namespace emulation_tests {
 
 /// Orders forward, backward and shuffled, for threads and blocks; memory that nobody has written
 /// holds NaN in some and ordinary numbers in others, which no sum swallows the same way.
-inline std::vector<emulation::Schedule> schedules(int multiprocessors) {
+inline std::vector<emulation::Schedule> schedules(const Case& c) {
   using emulation::Order;
   constexpr std::uint16_t kNan = 0x7ff5, kNumber = 0x4a4a;
-  return {
-      {Order::forward, Order::forward, 1, kNan, multiprocessors, 2},
-      {Order::backward, Order::backward, 1, kNumber, multiprocessors, 2},
-      {Order::shuffled, Order::shuffled, 7, kNan, multiprocessors, 2},
+  // One block at a time where rows are split, so that few groups of blocks share many rows.
+  const int blocks = c.heavy ? 1 : 4;
+  std::vector<emulation::Schedule> schedules = {
+      {Order::forward, Order::forward, 1, kNan, c.multiprocessors, blocks},
+      {Order::shuffled, Order::shuffled, 7, kNumber, c.multiprocessors, blocks},
   };
+  if (!c.heavy) {
+    schedules.push_back({Order::backward, Order::backward, 1, kNan, c.multiprocessors, blocks});
+  }
+  return schedules;
 }
 
 }  // namespace emulation_tests

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <iterator>
 #include <set>
 
 #include "fault.hpp"
@@ -18,6 +18,7 @@ extern "C" const void* __stop___patchable_function_entries[];
 namespace emulation {
 namespace {
 
+constexpr int kMultiprocessors[] = {1, 2, 3, 4, 5, 16, 128};
 constexpr std::size_t kSharedBytesPerBlock = 64 << 10;
 constexpr int kMostThreadsPerBlock = 1024;
 constexpr int kMostThreadsPerMultiprocessor = 2048;
@@ -39,11 +40,7 @@ std::vector<const void*> compiled_kernels() {
                                   __stop___patchable_function_entries);
 }
 
-std::vector<const void*> launched_kernels() {
-  const std::vector<const void*> kernels(launched.begin(), launched.end());
-  launched.clear();
-  return kernels;
-}
+std::vector<const void*> launched_kernels() { return {launched.begin(), launched.end()}; }
 
 hipError_t blocks_per_multiprocessor(int* blocks, const void*, int threads,
                                      std::size_t shared_bytes) {
@@ -79,9 +76,13 @@ void run(const Launch& launch) {
 
 using namespace emulation;
 
-// Device n has n multiprocessors: the library may keep a device's properties for good.
+// A device for each number of multiprocessors: the library may ask once for a device's properties
+// and keep them.
 hipError_t hipGetDevice(int* device) {
-  *device = schedule.multiprocessors;
+  const auto found =
+      std::find(std::begin(kMultiprocessors), std::end(kMultiprocessors), schedule.multiprocessors);
+  if (found == std::end(kMultiprocessors)) fault("no emulated device has so many multiprocessors");
+  *device = static_cast<int>(found - std::begin(kMultiprocessors));
   return hipSuccess;
 }
 
@@ -91,7 +92,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
   std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "%s",
                 warpSize == 64 ? "gfx90a:sramecc+:xnack-" : "gfx1030");
   properties->warpSize = warpSize;
-  properties->multiProcessorCount = device;
+  properties->multiProcessorCount = kMultiprocessors[device];
   properties->sharedMemPerBlock = kSharedBytesPerBlock;
   properties->maxSharedMemoryPerMultiProcessor = kSharedBytesPerBlock;
   properties->regsPerBlock = 64 << 10;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
@@ -36,8 +37,9 @@ namespace emulation {
 namespace {
 
 constexpr std::size_t kStackBytes = 128 << 10;
-constexpr std::size_t kGuardBytes = 4 << 10;
+constexpr int kStacksPerSlab = 256;  // a mapping each would be more than the kernel allows
 constexpr int kPreservedRegisters = 6;
+constexpr std::uint64_t kUntouched = 0x5afe57ac5afe57acu;  // lies at the end of every stack
 
 void* scheduler_stack_pointer;
 const void* scheduler_stack_bottom;
@@ -45,18 +47,23 @@ std::size_t scheduler_stack_bytes;
 Fiber* current;
 std::vector<char*> free_stacks;
 
-char* take_stack() {
-  if (!free_stacks.empty()) {
-    char* const stack = free_stacks.back();
-    free_stacks.pop_back();
-    return stack;
-  }
-  void* const memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+void make_stacks() {
+  void* const memory = mmap(nullptr, kStackBytes * kStacksPerSlab, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) std::abort();
-  mprotect(memory, kGuardBytes, PROT_NONE);
-  return static_cast<char*>(memory);
+  for (int i = kStacksPerSlab - 1; i >= 0; --i) {
+    free_stacks.push_back(static_cast<char*>(memory) + kStackBytes * static_cast<std::size_t>(i));
+  }
 }
+
+char* take_stack() {
+  if (free_stacks.empty()) make_stacks();
+  char* const stack = free_stacks.back();
+  free_stacks.pop_back();
+  return stack;
+}
+
+std::uint64_t& end_of(char* stack) { return *reinterpret_cast<std::uint64_t*>(stack); }
 
 }  // namespace
 
@@ -71,8 +78,9 @@ Fiber::Fiber(Fiber&& other) noexcept : stack_(other.stack_) { other.stack_ = nul
 void Fiber::prepare(void (*entry)()) {
   entry_ = entry;
   if (__asan_unpoison_memory_region != nullptr) {
-    __asan_unpoison_memory_region(stack_ + kGuardBytes, kStackBytes - kGuardBytes);
+    __asan_unpoison_memory_region(stack_, kStackBytes);
   }
+  end_of(stack_) = kUntouched;
   void** top = reinterpret_cast<void**>(stack_ + kStackBytes) - 2;
   *top = reinterpret_cast<void*>(&Fiber::begin);
   stack_pointer_ = top - kPreservedRegisters;
@@ -99,6 +107,10 @@ void Fiber::resume() {
 }
 
 void Fiber::suspend() {
+  if (end_of(stack_) != kUntouched) {
+    std::fprintf(stderr, "emulation: a thread's local variables do not fit its stack\n");
+    std::abort();
+  }
   if (__sanitizer_start_switch_fiber != nullptr) {
     __sanitizer_start_switch_fiber(&fake_stack_, scheduler_stack_bottom, scheduler_stack_bytes);
   }

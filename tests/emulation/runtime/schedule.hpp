@@ -17,8 +17,8 @@ struct Schedule {
   /// Repeated through memory that nobody has written yet. The default is a NaN as float16,
   /// bfloat16, float32 and float64.
   std::uint16_t poison = 0x7ff5;
-  int multiprocessors = 4;            ///< below 64; also the index of the device
-  int blocks_per_multiprocessor = 2;  ///< at most; threads and shared memory may allow fewer
+  int multiprocessors = 4;            ///< one of those in device.cpp
+  int blocks_per_multiprocessor = 4;  ///< at most; threads and shared memory may allow fewer
 
   std::string text() const;
 };
@@ -28,7 +28,7 @@ inline Schedule schedule;
 /// What the test is doing, for fault messages.
 inline std::string current_case;
 
-/// The kernels compiled, those launched since this was called last, and their names.
+/// The kernels compiled, those launched so far, and their names.
 std::vector<const void*> compiled_kernels();
 std::vector<const void*> launched_kernels();
 std::vector<std::string> function_names(const std::vector<const void*>& kernels);

@@ -1,0 +1,110 @@
+// Which cases there are: each path through the kernels with each dtype, and everything else dealt
+// out among them, so that it does not multiply.
+
+#include <algorithm>
+
+#include "driver/case.hpp"
+#include "driver/paths.hpp"
+
+namespace emulation_tests {
+namespace {
+
+constexpr Parameter kParameters[] = {Parameter::as_input, Parameter::float32, Parameter::absent};
+constexpr Content kContents[] = {Content::ordinary, Content::far_from_zero, Content::ordinary,
+                                 Content::huge,     Content::not_finite,    Content::tiny,
+                                 Content::constant};
+
+// Rows from these lengths on get fewer runs, and fewer cases.
+constexpr std::int64_t kHeavyCols = 6000;
+constexpr std::int64_t kHugeCols = 300000;
+
+bool has_16_bits(Dtype dtype) { return simple_layernorm::size_of(dtype) == 2; }
+
+/// Case number i of a list. The periods of the choices have no common factor: each choice meets
+/// each.
+Case dealt(std::size_t i, std::int64_t cols, Dtype dtype) {
+  Case c;
+  c.cols = cols;
+  c.dtype = dtype;
+  c.weight = kParameters[i % 3];
+  c.bias = kParameters[i / 3 % 3];
+  c.content = kContents[i % 7];
+  c.wide_output = has_16_bits(dtype) && i % 5 == 2;
+  c.multiprocessors = 2 + static_cast<int>(i % 4);
+  c.heavy = cols > kHeavyCols;
+  // Several blocks, and a last one that is not full, where rows are cheap.
+  const std::int64_t most_rows = std::clamp<std::int64_t>(4000 / cols, 2, 150);
+  c.rows = 1 + static_cast<std::int64_t>(i * 37) % most_rows;
+  return c;
+}
+
+/// Kinds of rows that take different code within a path: whole packs with both parameters in the
+/// input's dtype, or both in float32, or anything.
+enum class Fit { whole_packs, whole_packs_float32, any };
+
+Case fitted(std::size_t i, const Path& path, Dtype dtype, Fit fit) {
+  const std::int64_t last = std::min(path.last_cols, path.first_cols + path.first_cols / 2 + 1000);
+  const std::int64_t pack = 16 / static_cast<std::int64_t>(simple_layernorm::size_of(dtype));
+  const std::int64_t whole = last / pack * pack, odd = (path.first_cols + last) / 2 | 1;
+  Case c =
+      dealt(i, fit == Fit::any ? std::min(odd, last) : std::max(whole, path.first_cols), dtype);
+  c.multiprocessors = path.multiprocessors;
+  if (c.heavy) c.rows = path.rows;
+  if (fit == Fit::any) return c;
+  c.weight = c.bias = fit == Fit::whole_packs ? Parameter::as_input : Parameter::float32;
+  c.wide_output = false;
+  return c;
+}
+
+using PathList = std::vector<Path> (*)(Dtype);
+
+std::vector<Case> cases_of(PathList paths_of, const std::vector<std::int64_t>& cols) {
+  std::vector<Case> cases;
+  for (Dtype dtype : kAllDtypes) {
+    for (std::int64_t n : cols) cases.push_back(dealt(cases.size(), n, dtype));
+    if (!cols.empty()) continue;
+    for (const Path& path : paths_of(dtype)) {
+      const auto add = [&](Fit fit) { cases.push_back(fitted(cases.size(), path, dtype, fit)); };
+      const Fit fits[] = {Fit::any, Fit::whole_packs,
+                          has_16_bits(dtype) ? Fit::whole_packs_float32 : Fit::any};
+      if (path.first_cols > kHugeCols) {
+        add(fits[cases.size() % 3]);
+        continue;
+      }
+      for (Fit fit : fits) add(fit);
+      if (path.first_cols < kHeavyCols) {
+        cases.push_back(dealt(cases.size(), path.first_cols, dtype));
+      }
+    }
+  }
+  return cases;
+}
+
+/// Lengths around the sizes of waves and blocks, for the kernels that take any.
+const std::vector<std::int64_t> kGeneralCols = {1,  2,   3,   31,  32,  33,   63,  64,
+                                                65, 127, 256, 257, 768, 1000, 2049};
+
+}  // namespace
+
+std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols) {
+  std::vector<Case> cases = cases_of(forward_paths, cols);
+  for (std::size_t i = 0; cols.empty() && i < kGeneralCols.size(); ++i) {
+    cases.push_back(dealt(i, kGeneralCols[i], Dtype::float64));
+  }
+  for (std::size_t i = 0; i < cases.size(); ++i) cases[i].statistics = i % 3 != 1;
+  return cases;
+}
+
+std::vector<Case> backward_cases(const std::vector<std::int64_t>& cols) {
+  std::vector<Case> cases = cases_of(backward_paths, cols.empty() ? kGeneralCols : cols);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Case& c = cases[i];
+    if (c.content == Content::not_finite) c.content = Content::ordinary;
+    c.grad_input = i % 4 != 3;
+    c.grad_weight = i % 5 != 3;
+    c.grad_bias = i % 6 != 4;
+  }
+  return cases;
+}
+
+}  // namespace emulation_tests
