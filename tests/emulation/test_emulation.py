@@ -6,7 +6,10 @@ import subprocess
 import pytest
 from emulated_driver import CHECKS, build
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
+    pytest.mark.timeout(900),  # half of it compiles
+]
 
 
 @pytest.mark.parametrize("checks", CHECKS)

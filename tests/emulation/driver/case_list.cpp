@@ -43,7 +43,7 @@ Case dealt(std::size_t i, std::int64_t cols, Dtype dtype) {
 enum class Fit { whole_packs, whole_packs_float32, any };
 
 Case fitted(std::size_t i, const Path& path, Dtype dtype, Fit fit) {
-  const std::int64_t last = std::min(path.last_cols, path.first_cols + path.first_cols / 2 + 1000);
+  const std::int64_t last = std::min(path.last_cols, path.first_cols + 1000);
   const std::int64_t pack = 16 / static_cast<std::int64_t>(simple_layernorm::size_of(dtype));
   const std::int64_t whole = last / pack * pack, odd = (path.first_cols + last) / 2 | 1;
   Case c =
