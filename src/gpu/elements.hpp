@@ -33,8 +33,8 @@ template <>
 inline constexpr Dtype kDtype<BFloat16> = Dtype::bfloat16;
 
 template <class Element>
-constexpr Dtype kStatisticDtype = sizeof(Compute<Element>) == sizeof(double) ? Dtype::float64
-                                                                             : Dtype::float32;
+constexpr Dtype kStatisticDtype =
+    sizeof(Compute<Element>) == sizeof(double) ? Dtype::float64 : Dtype::float32;
 
 /// rescue_scale, but float16 needs none: the squares of its values never leave float32's range.
 template <class Element>

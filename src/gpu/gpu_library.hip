@@ -77,17 +77,20 @@ void launch_forward(const LayerNormForward& a, void* workspace, void* stream) {
   });
 }
 
-const LibraryInterface interface {
-  SIMPLE_LAYERNORM_LANGUAGE, SIMPLE_LAYERNORM_GPU_ARCHITECTURES,
-      [] { return current_device().architecture; }, forward_workspace, launch_forward,
-      [](const LayerNormBackward& arguments) {
-        return backward_workspace(arguments, usable_device());
-      },
-      [](const LayerNormBackward& arguments, void* workspace, void* stream) {
-        const DeviceProperties& device = usable_device();
-        if (arguments.cols == 0) return;
-        launch_backward(arguments, device, workspace, stream);
-      },
+const LibraryInterface interface{
+    SIMPLE_LAYERNORM_LANGUAGE,
+    SIMPLE_LAYERNORM_GPU_ARCHITECTURES,
+    [] { return current_device().architecture; },
+    forward_workspace,
+    launch_forward,
+    [](const LayerNormBackward& arguments) {
+      return backward_workspace(arguments, usable_device());
+    },
+    [](const LayerNormBackward& arguments, void* workspace, void* stream) {
+      const DeviceProperties& device = usable_device();
+      if (arguments.cols == 0) return;
+      launch_backward(arguments, device, workspace, stream);
+    },
 };
 
 }  // namespace

@@ -2,7 +2,7 @@
 // that knows no GPU header, so that it is tested without a GPU.
 //
 // The order in which a row's values are added depends on cols, the element's size and the wave
-// alone (row_order); how many rows there are only decides who does the work.
+// alone; how many rows there are only decides who does the work.
 #pragma once
 
 #include <algorithm>
@@ -54,13 +54,14 @@ constexpr int kBlockShapeCount = static_cast<int>(std::size(kBlockShapes));
 constexpr int kWideShape = 4;  ///< first shape with the segments of wide rows
 constexpr int kWidePacks = kBlockShapes[kWideShape].packs;
 
-// H200, bfloat16, 2^28 elements, forward over copy: 4096 columns by 4 waves of 4 packs 0.945, by 2
-// of 8 0.980; 8192 columns by 8 of 4 0.903, by 4 of 8 0.981. float32: 4096 columns by 8 of 4 0.975.
-constexpr int kMostPacks16 = 8;  ///< of a thread, 16-bit elements
+// H200, torch 2.11, 2026-11-29, 2^28 elements, forward over copy, medians. bfloat16: 4096 columns
+// by 4 waves of 4 packs 0.945, by 2 of 8 0.980; 8192 columns by 8 of 4 0.903, by 4 of 8 0.981.
+// float32: 4096 columns by 8 of 4 0.975.
+constexpr int kMostPacks16 = 8;  ///< of a thread, 16-bit elements, while more waves are left
 constexpr int kMostPacks32 = 6;  ///< the same, 32-bit elements
 
-// Never 16: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768 columns)
-// where 8 waves of twice the segments reach 0.947; float32, 6144 columns: 0.72 against 0.98.
+// Never 16: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768 columns) and
+// 0.71 (float32, 16384) where 8 waves of two segments reach 0.947 and 0.955.
 constexpr int kMostWaves = 8;
 constexpr int kMostPieces = 128;  ///< four to a lane of the smaller wave
 
@@ -106,10 +107,10 @@ inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int elemen
   if (packs > (kMostWaves - 1) * kWidePacks * device.wave) return plan_wide(rows, packs, device);
   const int most_packs = element_size == 2 ? kMostPacks16 : kMostPacks32;
   for (int waves = 2; waves <= kMostWaves; waves *= 2) {
-    for (int i = 0; i <= kWideShape && kBlockShapes[i].packs <= most_packs; ++i) {
-      if (packs <= kBlockShapes[i].packs * waves * device.wave) {
-        return {ForwardKernel::block, i, waves, 1};
-      }
+    for (int i = 0; i <= kWideShape; ++i) {
+      const int shape_packs = kBlockShapes[i].packs;
+      if (shape_packs > most_packs && waves < kMostWaves) continue;
+      if (packs <= shape_packs * waves * device.wave) return {ForwardKernel::block, i, waves, 1};
     }
   }
   return {};
