@@ -185,6 +185,8 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
   if (streamed) finish_streams();
 }
 
+/// The sums of all chunks of all rows, then the gradients: two rounds of tasks, a task per chunk,
+/// which reads its weight once for all rows.
 template <class X, bool kInput>
 void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::int64_t end,
                           PartialSums partial, void* chunk_sums, const ParallelFor& threads) {
@@ -194,34 +196,43 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
   T* const bias_sums = static_cast<T*>(partial.bias);
   const bool needs_input = kInput || weight_sums != nullptr;
   const std::int64_t chunks = chunks_in(a.cols);
+  const std::int64_t count = end - begin;
+  GradientRow<X> rows[kMostSharedRows];
+  for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
+  const auto weight_of = [&](Chunk chunk, Buffer<T>& buffer) {
+    return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
+  };
+
   GradientSums<T>* parts = static_cast<GradientSums<T>*>(chunk_sums);
-  for (std::int64_t row = begin; row < end; ++row) {
-    GradientRow<X> r = gradient_row<X>(a, row, needs_input);
-    const auto weight_of = [&](Chunk chunk, Buffer<T>& buffer) {
-      return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
-    };
-    if (needs_input) {
-      on_threads(threads, chunks, [&](std::int64_t i) {
-        const Chunk chunk = chunk_of(a.cols, i);
-        Buffer<T> buffer;
-        parts[i] = sums_of_chunk<kInput>(r.g + chunk.begin, r.x + chunk.begin, r.mean, r.rstd,
-                                         weight_of(chunk, buffer), chunk.cols,
-                                         kInput ? r.grad_input + chunk.begin : nullptr);
-      });
-      for (std::int64_t i = 0; i < chunks; ++i) r.sums += parts[i];
-      r.average = r.sums.averages(a.cols);
-    }
+  if (needs_input) {
     on_threads(threads, chunks, [&](std::int64_t i) {
       const Chunk chunk = chunk_of(a.cols, i);
       Buffer<T> buffer;
-      if (row == begin) {
-        clear(weight_sums, chunk);
-        clear(bias_sums, chunk);
+      const T* weight = weight_of(chunk, buffer);
+      for (std::int64_t r = 0; r < count; ++r) {
+        parts[r * chunks + i] =
+            sums_of_chunk<kInput>(rows[r].g + chunk.begin, rows[r].x + chunk.begin, rows[r].mean,
+                                  rows[r].rstd, weight, chunk.cols, static_cast<X*>(nullptr));
       }
-      apply_to_chunk<kInput, Store::any>(&r, 1, chunk, weight_of(chunk, buffer), weight_sums,
-                                         bias_sums, 0, 0);
     });
+    for (std::int64_t r = 0; r < count; ++r) {
+      for (std::int64_t i = 0; i < chunks; ++i) rows[r].sums += parts[r * chunks + i];
+      rows[r].average = rows[r].sums.averages(a.cols);
+    }
   }
+  on_threads(threads, chunks, [&](std::int64_t i) {
+    const Chunk chunk = chunk_of(a.cols, i);
+    Buffer<T> buffer;
+    const T* weight = weight_of(chunk, buffer);
+    clear(weight_sums, chunk);
+    clear(bias_sums, chunk);
+    constexpr std::int64_t kTogether = 4;
+    for (std::int64_t r = 0; r < count; r += kTogether) {
+      apply_to_chunk<kInput, Store::any>(
+          rows + r, count - r < kTogether ? count - r : kTogether, chunk, weight, weight_sums,
+          bias_sums, kTogether * a.grad_output_row_stride, kTogether * a.row_stride);
+    }
+  });
 }
 
 template <class X, class To, class T = Compute<X>>

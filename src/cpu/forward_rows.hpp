@@ -8,29 +8,37 @@
 namespace simple_layernorm::cpu {
 namespace {
 
-/// Moments of some columns of a row. kScaled: they are multiplied by `scale` first. Meanwhile the
-/// cache lines of y are fetched, if it is not null.
+template <bool kScaled, class X, class Part, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE Vector<T> load_scaled(const X* p, T scale, Part part) {
+  const Vector<T> v = load(p, part);
+  if constexpr (kScaled) return v * Vector<T>(scale);
+  return v;
+}
+
+/// About the mean of some columns of a row. kScaled: they are multiplied by `scale` first.
 template <bool kScaled, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale, X* y) {
+SIMPLE_LAYERNORM_INLINE T shift_of_chunk(const X* x, std::int64_t cols, T scale) {
   using V = Vector<T>;
-  const auto load_scaled = [=](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-    const V v = load(x + col, part);
-    if constexpr (kScaled) return v * V(scale);
-    return v;
-  };
-  const T inverse_n = T(1) / static_cast<T>(cols);
   V even(T(0));
   V odd(T(0));
   for_vector_pairs<T>(
       cols,
       [&](std::int64_t col) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-        even = even + load_scaled(col, Whole{});
-        odd = odd + load_scaled(col + kLanes<T>, Whole{});
+        even = even + load_scaled<kScaled>(x + col, scale, Whole{});
+        odd = odd + load_scaled<kScaled>(x + col + kLanes<T>, scale, Whole{});
       },
-      [&](std::int64_t col, auto part)
-          SIMPLE_LAYERNORM_INLINE_LAMBDA { even = even + load_scaled(col, part); });
-  const T shift = total(even + odd) * inverse_n;
+      [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+        even = even + load_scaled<kScaled>(x + col, scale, part);
+      });
+  return total(even + odd) * (T(1) / static_cast<T>(cols));
+}
 
+/// Their moments, from the sums about `shift`. Meanwhile the cache lines of y are fetched, if it is
+/// not null.
+template <bool kScaled, class X, class T = Compute<X>>
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale, T shift,
+                                                    X* y) {
+  using V = Vector<T>;
   V s1(T(0));
   V even_s2(T(0));
   V odd_s2(T(0));
@@ -41,37 +49,38 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t col
           prefetch_to_write(y + col);
           prefetch_to_write(y + col + kLanes<T>);
         }
-        const V a = load_scaled(col, Whole{}) - V(shift);
-        const V b = load_scaled(col + kLanes<T>, Whole{}) - V(shift);
+        const V a = load_scaled<kScaled>(x + col, scale, Whole{}) - V(shift);
+        const V b = load_scaled<kScaled>(x + col + kLanes<T>, scale, Whole{}) - V(shift);
         s1 = s1 + (a + b);
         even_s2 = fma(a, a, even_s2);
         odd_s2 = fma(b, b, odd_s2);
       },
       [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-        const V a = keep<X>(load_scaled(col, part) - V(shift), part);
+        const V a = keep<X>(load_scaled<kScaled>(x + col, scale, part) - V(shift), part);
         s1 = s1 + a;
         even_s2 = fma(a, a, even_s2);
       });
-  return moments_of(shift, total(s1), total(even_s2 + odd_s2), inverse_n);
+  return moments_of(shift, total(s1), total(even_s2 + odd_s2), T(1) / static_cast<T>(cols));
 }
 
-template <bool kScaled, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(const X* x, std::int64_t cols, T scale, X* y) {
-  const Chunk first = chunk_of(cols, 0);
-  Moments<T> row = moments_of_chunk<kScaled>(x, first.cols, scale, y);
+/// Moments of a row, from those of its chunks: chunk_moments(chunk).
+template <class T, class F>
+SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(std::int64_t cols, F chunk_moments) {
+  Moments<T> row = chunk_moments(chunk_of(cols, 0));
   for (std::int64_t i = 1; i < chunks_in(cols); ++i) {
     const Chunk chunk = chunk_of(cols, i);
-    row = merge(row, static_cast<T>(chunk.begin),
-                moments_of_chunk<kScaled>(x + chunk.begin, chunk.cols, scale,
-                                          y == nullptr ? y : y + chunk.begin),
-                static_cast<T>(chunk.cols));
+    row = merge(row, static_cast<T>(chunk.begin), chunk_moments(chunk), static_cast<T>(chunk.cols));
   }
   return row;
 }
 template <class X, class T = Compute<X>>
 __attribute__((noinline, cold)) Moments<T> moments_of_scaled_row(const X* x, std::int64_t cols,
                                                                  T scale) {
-  return moments_of_row<true>(x, cols, scale, static_cast<X*>(nullptr));
+  return moments_of_row<T>(cols, [=](Chunk chunk) {
+    const X* from = x + chunk.begin;
+    const T shift = shift_of_chunk<true>(from, chunk.cols, scale);
+    return moments_of_chunk<true>(from, chunk.cols, scale, shift, static_cast<X*>(nullptr));
+  });
 }
 
 /// Outputs of some columns; Store::any also for rows that are scaled. Meanwhile the cache lines at
@@ -141,14 +150,26 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
     const X* x = static_cast<const X*>(a.input) + begin * row_stride;
     X* y = static_cast<X*>(a.output) + begin * cols;
 
+    // A mean is the end of a long chain: the next rows' begin before it is needed.
+    T shifts[kMostTileRows];
+    const Chunk first = chunk_of(cols, 0);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      shifts[r] = shift_of_chunk<false>(x + r * row_stride, first.cols, T(1));
+    }
     RowStatistics<T> statistics[kMostTileRows];
     for (std::int64_t r = 0; r < rows; ++r) {
-      Moments<T> moments = moments_of_row<false>(
-          x + r * row_stride, cols, T(1), streamed ? static_cast<X*>(nullptr) : y + r * cols);
+      const X* from = x + r * row_stride;
+      Moments<T> moments = moments_of_row<T>(cols, [&](Chunk chunk) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+        const T shift = chunk.begin == 0
+                            ? shifts[r]
+                            : shift_of_chunk<false>(from + chunk.begin, chunk.cols, T(1));
+        return moments_of_chunk<false>(
+            from + chunk.begin, chunk.cols, T(1), shift,
+            streamed ? static_cast<X*>(nullptr) : y + r * cols + chunk.begin);
+      });
       const T scale = rescue_scale(moments.m2, eps);
-      if (scale != T(1)) [[unlikely]] {
-        moments = moments_of_scaled_row(x + r * row_stride, cols, scale);
-      }
+      if (scale != T(1)) [[unlikely]]
+        moments = moments_of_scaled_row(from, cols, scale);
       statistics[r] = row_statistics(moments, inverse_n, eps, scale);
       keep_statistics(a, begin + r, statistics[r]);
     }
@@ -178,47 +199,48 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
   if (streamed) finish_streams();
 }
 
+/// The moments of all chunks of all rows, then the outputs: two rounds of tasks, in the second of
+/// which a chunk's weight and bias are read once for all rows.
 template <class X>
 void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
                          void* chunk_sums, const ParallelFor& threads) {
   using T = Compute<X>;
   static_assert(sizeof(Moments<T>) <= kChunkSumsBytes);
   const T eps = static_cast<T>(a.eps);
+  const T inverse_n = T(1) / static_cast<T>(a.cols);
   const std::int64_t chunks = chunks_in(a.cols);
+  const std::int64_t rows = end - begin;
+  const X* x = static_cast<const X*>(a.input) + begin * a.row_stride;
+  X* y = static_cast<X*>(a.output) + begin * a.cols;
+
   Moments<T>* parts = static_cast<Moments<T>*>(chunk_sums);
-  for (std::int64_t row = begin; row < end; ++row) {
-    const X* x = static_cast<const X*>(a.input) + row * a.row_stride;
-    X* y = static_cast<X*>(a.output) + row * a.cols;
-
-    const auto moments_with = [&](T scale) {
-      on_threads(threads, chunks, [&](std::int64_t i) {
-        const Chunk chunk = chunk_of(a.cols, i);
-        parts[i] = moments_of_chunk<true>(x + chunk.begin, chunk.cols, scale, y + chunk.begin);
-      });
-      Moments<T> moments = parts[0];
-      for (std::int64_t i = 1; i < chunks; ++i) {
-        const Chunk chunk = chunk_of(a.cols, i);
-        moments = merge(moments, static_cast<T>(chunk.begin), parts[i], static_cast<T>(chunk.cols));
-      }
-      return moments;
-    };
-    Moments<T> moments = moments_with(T(1));
+  on_threads(threads, rows * chunks, [&](std::int64_t i) {
+    const Chunk chunk = chunk_of(a.cols, i % chunks);
+    const X* from = x + i / chunks * a.row_stride + chunk.begin;
+    const T shift = shift_of_chunk<false>(from, chunk.cols, T(1));
+    parts[i] = moments_of_chunk<false>(from, chunk.cols, T(1), shift, static_cast<X*>(nullptr));
+  });
+  RowStatistics<T> statistics[kMostSharedRows];
+  on_threads(threads, rows, [&](std::int64_t r) {
+    Moments<T> moments = moments_of_row<T>(
+        a.cols, [&](Chunk chunk) { return parts[r * chunks + chunk.begin / kChunkCols]; });
     const T scale = rescue_scale(moments.m2, eps);
-    if (scale != T(1)) moments = moments_with(scale);
-    const RowStatistics<T> s = row_statistics(moments, T(1) / static_cast<T>(a.cols), eps, scale);
-    keep_statistics(a, row, s);
-
-    on_threads(threads, chunks, [&](std::int64_t i) {
-      const Chunk chunk = chunk_of(a.cols, i);
-      Buffer<T> weight_buffer;
-      Buffer<T> bias_buffer;
-      const auto weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
-      const auto bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
-      const X* from = x + chunk.begin;
-      apply_to_chunk<Store::any>(from, y + chunk.begin, weight.columns, bias.columns, chunk.cols, s,
-                                 from);
-    });
-  }
+    if (scale != T(1)) moments = moments_of_scaled_row(x + r * a.row_stride, a.cols, scale);
+    statistics[r] = row_statistics(moments, inverse_n, eps, scale);
+    keep_statistics(a, begin + r, statistics[r]);
+  });
+  on_threads(threads, chunks, [&](std::int64_t i) {
+    const Chunk chunk = chunk_of(a.cols, i);
+    Buffer<T> weight_buffer;
+    Buffer<T> bias_buffer;
+    const auto weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), weight_buffer);
+    const auto bias = parameter_of<X>(a.bias, a.bias_dtype, chunk, T(0), bias_buffer);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const X* from = x + r * a.row_stride + chunk.begin;
+      apply_to_chunk<Store::any>(from, y + r * a.cols + chunk.begin, weight.columns, bias.columns,
+                                 chunk.cols, statistics[r], from + a.row_stride);
+    }
+  });
 }
 
 void forward(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bool streamed) {

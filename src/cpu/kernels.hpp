@@ -16,6 +16,9 @@ constexpr std::int64_t chunks_in(std::int64_t cols) { return (cols + kChunkCols 
 /// Columns in a row of partial sums: a whole number of vectors.
 constexpr std::int64_t padded_cols(std::int64_t cols) { return (cols + 31) / 32 * 32; }
 
+/// Rows whose chunks can be shared out together.
+constexpr std::int64_t kMostSharedRows = 64;
+
 /// Bytes of the sums that a chunk of a row leaves for the others.
 constexpr std::size_t kChunkSumsBytes = 3 * sizeof(double);
 
@@ -35,8 +38,8 @@ struct Kernels {
   void (*backward)(const LayerNormBackward&, std::int64_t begin, std::int64_t end, PartialSums,
                    bool streamed);
 
-  /// The same, with the chunks of every row shared out to threads. chunk_sums has room for
-  /// chunks_in(cols) times kChunkSumsBytes.
+  /// The same for up to kMostSharedRows rows, their chunks shared out to threads. chunk_sums has
+  /// room for kChunkSumsBytes of each chunk of each row.
   void (*forward_shared)(const LayerNormForward&, std::int64_t begin, std::int64_t end,
                          void* chunk_sums, const ParallelFor&);
   void (*backward_shared)(const LayerNormBackward&, std::int64_t begin, std::int64_t end,

@@ -13,11 +13,9 @@ constexpr std::int64_t kTaskElements = 32768;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Whether so few tasks would leave threads without work, and rows are long enough to share.
-bool shares_rows(std::int64_t tasks, std::int64_t cols) {
-  constexpr std::int64_t kFewTasks = 64;
-  constexpr std::int64_t kLongRow = 16 * kChunkCols;
-  return tasks < kFewTasks && cols >= kLongRow;
+/// Whether so few rows leave threads without work, and are long enough to share.
+bool shares_rows(std::int64_t rows, std::int64_t cols) {
+  return rows <= kMostSharedRows && cols >= 16 * kChunkCols;
 }
 
 /// Whether a result that will not stay in any cache is better stored past them, as streaming stores
@@ -30,8 +28,9 @@ bool streams(const void* result, std::int64_t rows, std::int64_t cols, Dtype dty
          row_bytes % kLine == 0 && reinterpret_cast<std::uintptr_t>(result) % kLine == 0;
 }
 
-std::size_t chunk_sums_bytes(std::int64_t tasks, std::int64_t cols) {
-  return shares_rows(tasks, cols) ? static_cast<std::size_t>(chunks_in(cols)) * kChunkSumsBytes : 0;
+std::size_t chunk_sums_bytes(std::int64_t rows, std::int64_t cols) {
+  if (!shares_rows(rows, cols)) return 0;
+  return static_cast<std::size_t>(rows * chunks_in(cols)) * kChunkSumsBytes;
 }
 
 /// Calls f(begin, end) for pieces of [0, count).
@@ -105,7 +104,7 @@ void layer_norm_forward(const LayerNormForward& a, void* workspace,
 }
 
 std::size_t layer_norm_backward_workspace(const LayerNormBackward& a) {
-  return SumsLayout(a).bytes() + chunk_sums_bytes(blocks_of(a.rows).count, a.cols);
+  return SumsLayout(a).bytes() + chunk_sums_bytes(a.rows, a.cols);
 }
 
 void layer_norm_backward(const LayerNormBackward& a, void* workspace,
@@ -114,7 +113,7 @@ void layer_norm_backward(const LayerNormBackward& a, void* workspace,
   const Kernels& level = kernels();
   const Blocks blocks = blocks_of(a.rows);
   const SumsLayout sums(a);
-  if (shares_rows(blocks.count, a.cols)) {
+  if (shares_rows(a.rows, a.cols)) {
     void* chunk_sums = static_cast<char*>(workspace) + sums.bytes();
     for (std::int64_t block = 0; block < blocks.count; ++block) {
       const std::int64_t begin = block * blocks.rows;
