@@ -32,6 +32,14 @@ else()
   set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 
+# A version in the library's name, with a link under the plain one; wheels cannot hold links.
+function(simple_layernorm_versioned target)
+  if(NOT SKBUILD)
+    set_target_properties(${target} PROPERTIES
+      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  endif()
+endfunction()
+
 # Contracting a * b + c into one rounding is the compiler's choice, and would make a row's result
 # depend on the loop it was computed in. The kernels ask for fma where they want it. Messages of
 # errors name a file by its place in the project, wherever that was built.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from environments import Venv, build_wheel, run
 
 MakeVenv = Callable[[], Venv]
@@ -18,6 +19,7 @@ torch.testing.assert_close(
     simple_layernorm.layer_norm(x, (7,)), torch.nn.functional.layer_norm(x, (7,))
 )
 """
+HIP = torch.version.hip is not None
 GPU_CALL = "from simple_layernorm import _C; print(_C.gpu_device_architecture())"
 
 
@@ -94,3 +96,32 @@ def test_runtime_library_that_is_missing_is_named_by_the_gpu_call_alone(
     last_line = environment.run("-c", GPU_CALL, fails=True).splitlines()[-1]
     assert last_line.startswith("RuntimeError: simple_layernorm: the GPU kernels cannot be loaded:")
     assert "libabsent64.so.5: cannot open shared object file" in last_line
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or HIP, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (
+            "CMAKE_CUDA_ARCHITECTURES=75-real",
+            "expected a GPU of one of the architectures in this build (sm_75), but got sm_",
+        ),
+        (
+            "SIMPLE_LAYERNORM_GPU=OFF",
+            "expected a build with GPU kernels, but this one has none (built with "
+            "SIMPLE_LAYERNORM_GPU=OFF)",
+        ),
+    ],
+    ids=["another architecture", "no GPU kernels"],
+)
+def test_gpu_tensor_in_a_build_without_kernels_for_it_is_refused_before_a_launch(
+    make_venv: MakeVenv, source: Path, tmp_path: Path, option: str, expected: str
+) -> None:
+    environment = make_venv().add_torch()
+    wheel = build_wheel(environment, source, tmp_path, "-C", f"cmake.define.{option}")
+    environment.pip("install", "--no-deps", wheel)
+    environment.run("-c", CPU_PATH_WORKS)
+    call = "import torch, simple_layernorm as s; s.layer_norm(torch.ones(2, 7).cuda(), (7,))"
+    last_line = environment.run("-c", call, fails=True).splitlines()[-1]
+    assert last_line.startswith("RuntimeError: ")
+    assert expected in last_line
