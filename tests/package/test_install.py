@@ -17,6 +17,7 @@ torch.testing.assert_close(
     simple_layernorm.layer_norm(x, (7,)), torch.nn.functional.layer_norm(x, (7,))
 )
 """
+UV = [sys.executable, "-m", "uv"]
 MakeVenv = Callable[[], Venv]
 CopySource = Callable[[], Path]
 
@@ -50,9 +51,9 @@ def test_torch_older_than_the_oldest_supported_is_refused(
 @pytest.mark.parametrize(
     "command",
     [
-        ["uv", "pip", "install", "--python", "{python}", "{source}"],
-        ["uv", "build", "--wheel", "--python", "{python}", "-o", "{folder}", "{source}"],
-        ["build", "--wheel", "-o", "{folder}", "{source}"],
+        [*UV, "pip", "install", "--python", "{python}", "{source}"],
+        [*UV, "build", "--wheel", "--python", "{python}", "-o", "{folder}", "{source}"],
+        ["{python}", "-m", "build", "--wheel", "-o", "{folder}", "{source}"],
     ],
     ids=["uv pip install", "uv build", "python -m build"],
 )
@@ -61,7 +62,7 @@ def test_tools_that_isolate_for_real_say_how_to_build_without(
 ) -> None:
     places = {"python": builder.python, "source": source, "folder": tmp_path}
     command = [part.format(**places) for part in command]
-    output = builder.run("-m", *command, fails=True)
+    output = run(command, fails=True)
     assert "torch is installed: this build runs isolated from it" in output
     assert "--no-build-isolation" in output
     assert "python -m build --no-isolation" in output
@@ -70,7 +71,7 @@ def test_tools_that_isolate_for_real_say_how_to_build_without(
 def test_uv_without_isolation_installs(make_venv: MakeVenv, source: Path) -> None:
     environment = make_venv().add_torch()
     arguments = ["--python", environment.python, "--no-build-isolation", "--no-deps", source]
-    environment.run("-m", "uv", "pip", "install", *arguments)
+    run([*UV, "pip", "install", *arguments])
     environment.run("-c", WORKS)
 
 
