@@ -18,3 +18,5 @@ build_type: str
 cmake_version: str
 kernel_sources: str
 """sha256 of the files of src/gpu and src/math, one after another in the order of their paths."""
+cpu_kernel_sources: str
+"""The same of src/cpu and src/math."""
