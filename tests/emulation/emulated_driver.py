@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -128,13 +129,22 @@ def harness(wave: int, checks: str, src: Path = PROJECT / "src") -> list[Path]:
         return list(pool.map(Object.compiled, objects))
 
 
-def build(wave: int, checks: str, src: Path = PROJECT / "src", jobs: int = 2) -> Path:
-    """Path of a driver for the kernels in `src`, compiled as far as need be."""
+def build(
+    wave: int, checks: str, src: Path = PROJECT / "src", units: Sequence[str] = (), jobs: int = 2
+) -> Path:
+    """Path of a driver for the kernels in `src`, compiled as far as need be.
+
+    With `units`, only these kernel files are taken from there, the others from the project. They
+    come first, so that the linker takes functions that several files define from them.
+    """
     sanitizers = SANITIZERS if checks == "bounds" else []
-    kernel_options = options(wave, src, *(sanitizers or WATCHED), *KERNEL)
-    kernels = [Object(source, kernel_options) for source in kernel_files(src)]
+    kernels = []
+    for name in sorted((f.name for f in kernel_files(src)), key=lambda name: name not in units):
+        folder = src if not units or name in units else PROJECT / "src"
+        chosen = options(wave, folder, *(sanitizers or WATCHED), *KERNEL)
+        kernels.append(Object(folder / "gpu" / name, chosen))
     with ThreadPoolExecutor(jobs) as pool:
-        objects = [*harness(wave, checks), *pool.map(Object.compiled, kernels)]
+        objects = [*pool.map(Object.compiled, kernels), *harness(wave, checks)]
     script = HERE / "shared_memory.ld"
     digest = hashlib.sha256("".join(map(str, objects)).encode() + script.read_bytes())
     driver = BUILDS / f"driver.{wave}.{checks}.{digest.hexdigest()[:20]}"

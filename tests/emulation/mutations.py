@@ -5,20 +5,60 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-DEVICE_CODE = re.compile(r"\.hip$|(elements|reduction|vector_io|exchange)\.hpp$")
-FORMULA = re.compile(r"math/layer_norm\.hpp$")
+# Which files are compiled for a mutant, and on which cases it runs: no more than show the mistake.
+FAST = (("layernorm_bfloat16.hip",), ("forward", "bfloat16"))
+EXACT = (("layernorm_float32.hip",), ("forward", "float32"))
+GENERAL = (("layernorm_kernel.hip", "layernorm_backward_kernel.hip"), ("float64",))
+
+# Files with device code, and what to do to see a mistake in them.
+FILES = {
+    r"gpu/layernorm_\w*kernel\.hip": GENERAL,
+    r"gpu/reduction\.hpp": GENERAL,
+    r"gpu/(block_kernel|lanes_kernel|segment|segment_tree|handover)\.hpp": FAST,
+    r"gpu/gpu_runtime\.hpp": FAST,
+    r"math/layer_norm\.hpp": EXACT,
+}
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A way to go wrong: every match of `pattern` in the files is a place to make it."""
+    """A way to go wrong: every match of `pattern` in code is a place to make it."""
 
     name: str
-    files: re.Pattern[str]
     pattern: str
     replacement: str
     wave: int = 64
-    checks: str = "races"
+
+
+WAVE = r"(?<=threadIdx\.x [%/] )kWave\b|(?<=blockDim\.x / )kWave\b"
+AGENT, WORKGROUP = "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP"
+
+MISTAKES = [
+    Mistake("barrier removed", r"__syncthreads\(\);", ""),
+    Mistake("wave taken for 32", WAVE, "32"),
+    Mistake("wave taken for 64", WAVE, "64", wave=32),
+    Mistake("a column too many", r"(?<=col) < (?=(a\.)?cols\b)", " <= "),
+    Mistake("last column missed", r"(?<=col < )((?:a\.)?cols)\b", r"\1 - 1"),
+    Mistake("a pack too many", r"k \* kLanes < left_", "k * kLanes <= left_"),
+    Mistake("padding added up", r"holds\(k\) \? (first|second) : 0\.0f", r"\1"),
+    Mistake("row stride dropped", r"\ba\.(grad_output_)?row_stride;", "a.cols;"),
+    Mistake("slot not written", r"if \(lane == 0\) (?=slots\[)", "if (threadIdx.x == 0) "),
+    Mistake("slot read unwritten", r"lane < waves \? (.*) : T\(0\)", r"\1"),
+    Mistake("eps dropped", r"\(variance \+ scaled_eps\)", "(variance)"),
+    Mistake("mean not corrected", r"const T tail = s1 \* inverse_n;", "const T tail = T(0);"),
+    Mistake("squares not corrected", r"std::fma\(-s1, tail, s2\)", "s2"),
+    Mistake("large rows not rescued", r"return Limits<T>::shrink;", "return T(1);"),
+    Mistake("small rows not rescued", r"lost \? Limits<T>::grow : T\(1\)", "T(1)"),
+    Mistake("wrong count of a merge", r"a\.count \+ b\.count", "a.count"),
+    Mistake("wrong weight in a merge", r"b_count / \(a_count \+ b_count\)", "T(0.5)"),
+    Mistake("merged with itself", r"is_lower \? other : own", "own"),
+    Mistake("a row announced twice", r"(?<=groups\(\) \+ 1 \+ )(?=add_shared_word)", "0 * "),
+    Mistake("half of a message not sent", r"store_shared_word\(&slot->tail_and_count,.*\);", ""),
+    Mistake("workspace not filled", r"fill_bytes\(workspace, 0xff,.*\);", ""),
+    Mistake("atomic for the block alone", rf"(?<=__ATOMIC_RELAXED, ){AGENT}(?=\))", WORKGROUP),
+    Mistake("plain store", r"__hip_atomic_store\(p, word, .*\);", "*p = word;"),
+    Mistake("plain load", r"return __hip_atomic_load\(p, .*\);", "return *p;"),
+]
 
 
 @dataclass(frozen=True)
@@ -28,52 +68,48 @@ class Mutant:
     before: str
     after: str
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The kernel files to compile."""
+        return (self.path.name,) if self.path.suffix == ".hip" else self._plan()[0]
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """Arguments of the driver."""
+        return self._plan()[1]
+
+    def _plan(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return next(v for k, v in FILES.items() if re.fullmatch(k, self.path.as_posix()))
+
     def diff(self) -> str:
         lines = (self.before.splitlines(keepends=True), self.after.splitlines(keepends=True))
         return "".join(difflib.unified_diff(*lines, str(self.path), str(self.path), n=1))
 
     def summary(self) -> str:
-        added = [x[1:].strip() for x in self.diff().splitlines()[2:] if x.startswith("+")]
-        removed = [x[1:].strip() for x in self.diff().splitlines()[2:] if x.startswith("-")]
-        return f"{self.mistake.name}: {self.path.name}: {(added or removed)[0]}"
+        line = next(x for x in self.diff().splitlines()[3:] if x.startswith("-"))
+        return f"{self.mistake.name}: {self.path.name}: {line[1:].strip()}"
 
 
-MISTAKES = [
-    Mistake("barrier removed", DEVICE_CODE, r"__syncthreads\(\);", ""),
-    Mistake("wave taken for 32", DEVICE_CODE, r"(?<=[%/*] )kWave\b", "32"),
-    Mistake("wave taken for 64", DEVICE_CODE, r"(?<=[%/*] )kWave\b", "64", wave=32),
-    Mistake("one column too many", DEVICE_CODE, r"(?<=col) < (?=(a\.)?cols\b)", " <= "),
-    Mistake("last column missed", DEVICE_CODE, r"(?<=col < )((?:a\.)?cols)\b", r"\1 - 1"),
-    Mistake("row stride dropped", DEVICE_CODE, r"\ba\.(grad_output_)?row_stride\b", "a.cols"),
-    Mistake(
-        "slot not written", DEVICE_CODE, r"if \(lane == 0\) (?=slots\[)", "if (wave + lane == 0) "
-    ),
-    Mistake("slot read unwritten", DEVICE_CODE, r"lane < waves \? (.*) : T\(0\)", r"\1"),
-    Mistake("eps dropped", FORMULA, r"\(variance \+ scaled_eps\)", "(variance)"),
-    Mistake(
-        "mean not corrected", FORMULA, r"const T tail = s1 \* inverse_n;", "const T tail = T(0);"
-    ),
-    Mistake("squares not corrected", FORMULA, r"std::fma\(-s1, tail, s2\)", "s2"),
-    Mistake("no rescue", FORMULA, r"return Limits<T>::shrink;", "return T(1);"),
-    Mistake("no rescue", FORMULA, r"return lost \? Limits<T>::grow : T\(1\);", "return T(1);"),
-]
+def is_comment(text: str, at: int) -> bool:
+    return text[text.rfind("\n", 0, at) + 1 :].lstrip().startswith("//")
 
 
 def mutants(src: Path) -> list[Mutant]:
     """One mutant per mistake and place. A mistake that fits nowhere is a mistake in this list."""
+    files = sorted(path for path in src.rglob("*.h*p"))
+    names = {path: path.relative_to(src) for path in files}
     found = []
     for mistake in MISTAKES:
         count = len(found)
-        for path in sorted(src.rglob("*.h*p")):
-            name = path.relative_to(src)
-            if not mistake.files.search(name.as_posix()):
+        for path, name in names.items():
+            if not any(re.fullmatch(pattern, name.as_posix()) for pattern in FILES):
                 continue
             text = path.read_text()
             for match in re.finditer(mistake.pattern, text):
-                changed = (
-                    text[: match.start()] + match.expand(mistake.replacement) + text[match.end() :]
-                )
-                found.append(Mutant(mistake, name, text, changed))
+                if is_comment(text, match.start()):
+                    continue
+                changed = text[: match.start()] + match.expand(mistake.replacement)
+                found.append(Mutant(mistake, name, text, changed + text[match.end() :]))
         if len(found) == count:
             raise LookupError(f"{mistake.name}: {mistake.pattern!r} matches nothing")
     return found

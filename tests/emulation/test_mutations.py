@@ -12,7 +12,7 @@ from mutations import Mutant, mutants
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
 ]
 
 
@@ -22,19 +22,21 @@ def verdict(mutant: Mutant) -> str:
         src = Path(folder) / "src"
         shutil.copytree(PROJECT / "src", src)
         (src / mutant.path).write_text(mutant.after)
-        driver = build(mutant.mistake.wave, mutant.mistake.checks, src, jobs=1)
-        result = subprocess.run([driver], capture_output=True, text=True, check=False)
+        driver = build(mutant.mistake.wave, "races", src, mutant.units, jobs=1)
+        command = [driver, *mutant.cases]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         driver.unlink()
     return result.stderr.partition("\n")[0] if result.returncode != 0 else ""
 
 
 def test_every_planted_mistake_is_noticed():
     planted = mutants(PROJECT / "src")
+    survivors = []
     with ThreadPoolExecutor(2) as pool:
-        verdicts = list(pool.map(verdict, planted))
-    for mutant, text in zip(planted, verdicts, strict=True):
-        print(f"{mutant.summary():100s} {text or 'SURVIVED'}")
-    survivors = [m.diff() for m, text in zip(planted, verdicts, strict=True) if not text]
+        for mutant, text in zip(planted, pool.map(verdict, planted), strict=True):
+            print(f"{mutant.summary()[:100]:100s} {text or 'SURVIVED'}", flush=True)
+            if not text:
+                survivors.append(mutant.diff())
     assert not survivors, "unnoticed:\n" + "\n".join(survivors)
 
 
