@@ -5,14 +5,15 @@ from device_assembly import ARCHITECTURES, Kernel, kernels_of, missing_tool, par
 
 pytestmark = [
     pytest.mark.skipif(missing_tool() is not None, reason=str(missing_tool())),
-    pytest.mark.timeout(900),  # an optimising build of every kernel
+    pytest.mark.slow,  # an optimising build of every kernel
+    pytest.mark.timeout(1800),
 ]
 
 # Of a compute unit.
 MOST_SHARED_BYTES = 64 * 1024
 
-# A shuffle goes through shared memory. Only the moments of a block's waves and of a row's blocks are
-# merged by shuffles: four words each, once a row.
+# A shuffle goes through shared memory. Only the moments of a block's waves and of a row's blocks
+# are merged by shuffles: four words each, once a row.
 MOST_PERMUTES = 8
 
 

@@ -12,7 +12,8 @@ from mutations import Mutant, mutants
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
-    pytest.mark.timeout(1800),
+    pytest.mark.slow,  # compiles some kernels for each mistake
+    pytest.mark.timeout(3000),
 ]
 
 

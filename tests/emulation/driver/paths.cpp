@@ -48,7 +48,7 @@ std::vector<Path> find_paths(std::int64_t most_cols, const Planner& plan) {
   std::vector<Path> paths;
   // How many rows there are per multiprocessor decides into how many pieces a row is split.
   for (int multiprocessors : {1, 4, 16, 128}) {
-    for (std::int64_t rows : {1, 6}) {
+    for (std::int64_t rows : {1, 3}) {
       for (std::int64_t first = 1; first <= most_cols;) {
         const std::string name = plan(rows, first, multiprocessors);
         std::int64_t last = first, step = 1;
