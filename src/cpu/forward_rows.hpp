@@ -137,7 +137,7 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
   const std::int64_t cols = a.cols;
   const std::int64_t row_stride = a.row_stride;
   const T eps = static_cast<T>(a.eps);
-  const T inverse_n = T(1) / static_cast<T>(cols);
+  const T n = static_cast<T>(cols);
   const std::int64_t chunks = chunks_in(cols);
   const std::int64_t tile = tile_rows<X>(cols);
 
@@ -170,7 +170,7 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
       const T scale = rescue_scale(moments.m2, eps);
       if (scale != T(1)) [[unlikely]]
         moments = moments_of_scaled_row(from, cols, scale);
-      statistics[r] = row_statistics(moments, inverse_n, eps, scale);
+      statistics[r] = row_statistics(moments, n, eps, scale);
       keep_statistics(a, begin + r, statistics[r]);
     }
     for (std::int64_t i = 0; i < chunks; ++i) {
@@ -226,7 +226,7 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
         a.cols, [&](Chunk chunk) { return parts[r * chunks + chunk.begin / kChunkCols]; });
     const T scale = rescue_scale(moments.m2, eps);
     if (scale != T(1)) moments = moments_of_scaled_row(x + r * a.row_stride, a.cols, scale);
-    statistics[r] = row_statistics(moments, inverse_n, eps, scale);
+    statistics[r] = row_statistics(moments, n, eps, scale);
     keep_statistics(a, begin + r, statistics[r]);
   });
   on_threads(threads, chunks, [&](std::int64_t i) {

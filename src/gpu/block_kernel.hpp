@@ -49,8 +49,8 @@ class WaveRun {
   __device__ __forceinline__ void write(const LayerNormForward& a, std::int64_t row,
                                         const Moments<float>& moments, float scale) {
     const Hide hide(row, 61);
-    const RowStatistics<float> s = row_statistics(moments, 1.0f / static_cast<float>(a.cols),
-                                                  static_cast<float>(a.eps), scale);
+    const RowStatistics<float> s =
+        row_statistics(moments, static_cast<float>(a.cols), static_cast<float>(a.eps), scale);
     if (first_ == 0 && threadIdx.x == 0) store_statistics(a, row, s);
     const Access access(a, hide);
 #pragma unroll

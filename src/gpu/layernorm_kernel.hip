@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
     Moments<T> moments = block_moments(input, a.cols, T(1), block);
     const T scale = rescue_scale(moments.m2, eps);
     if (scale != T(1)) moments = block_moments(input, a.cols, scale, block);
-    const RowStatistics<T> s = row_statistics(moments, T(1) / static_cast<T>(a.cols), eps, scale);
+    const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
 
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {
       const T x_hat = normalise(load<T>(input + col) * scale, s.shift, s.rstd, s.offset);

@@ -114,20 +114,33 @@ struct RowStatistics {
   SIMPLE_LAYERNORM_INLINE T unscaled_rstd() const { return rstd * scale; }
 };
 
+/// 1 / sqrt(x). A Newton step, whose error term is formed without rounding, takes out what the root
+/// and the division rounded: it would reach every element of the row.
+template <class T>
+SIMPLE_LAYERNORM_INLINE T inverse_root(T x) {
+  const T y = T(1) / std::sqrt(x);
+  const T xy = x * y;
+  const T error = std::fma(-xy, y, T(1)) - std::fma(x, y, -xy) * y;
+  return std::fma(T(0.5) * y, error, y);
+}
+
 /// Statistics of a row of n values from its moments, taken after it was multiplied with `scale`.
 template <class T>
-SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T inverse_n, T eps,
-                                                        T scale) {
+SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T eps, T scale) {
   // One NaN for all, so that its bits do not tell how the moments were merged.
   if (row.m2 != row.m2) return {scale, T(NAN), T(NAN), T(NAN), T(NAN)};
-  const T variance = (row.m2 < T(0) ? T(0) : row.m2) * inverse_n;
+  const T m2 = row.m2 < T(0) ? T(0) : row.m2;
+  // Rounded as m2 / n is, with a reciprocal that a loop over rows takes once.
+  const T inverse_n = T(1) / n;
+  const T quotient = m2 * inverse_n;
+  const T variance = std::fma(std::fma(-quotient, n, m2), inverse_n, quotient);
   T scaled_eps = eps * scale * scale;
   // A constant row stays finite when shrinking makes its eps vanish.
   if (eps > T(0) && scaled_eps < Limits<T>::smallest_normal) {
     scaled_eps = Limits<T>::smallest_normal;
   }
   if (scale == T(1)) scaled_eps = eps;
-  const T rstd = T(1) / std::sqrt(variance + scaled_eps);
+  const T rstd = inverse_root(variance + scaled_eps);
   return {scale, row.head, row.tail, rstd, -row.tail * rstd};
 }
 
