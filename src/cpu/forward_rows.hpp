@@ -207,7 +207,7 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
   using T = Compute<X>;
   static_assert(sizeof(Moments<T>) <= kChunkSumsBytes);
   const T eps = static_cast<T>(a.eps);
-  const T inverse_n = T(1) / static_cast<T>(a.cols);
+  const T n = static_cast<T>(a.cols);
   const std::int64_t chunks = chunks_in(a.cols);
   const std::int64_t rows = end - begin;
   const X* x = static_cast<const X*>(a.input) + begin * a.row_stride;
