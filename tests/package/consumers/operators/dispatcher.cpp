@@ -12,7 +12,11 @@ int main() {
     return 1;
   }
   const at::Tensor x = at::randn({5, 7});
-  torch::jit::Stack stack{x, std::vector<std::int64_t>{7}, c10::IValue(), c10::IValue(), 1e-5};
+  torch::jit::Stack stack{x, std::vector<std::int64_t>{7}};
+  const auto& arguments = op->schema().arguments();
+  while (stack.size() < arguments.size()) {
+    stack.push_back(arguments[stack.size()].default_value().value());
+  }
   op->callBoxed(&stack);
   const double error = (stack[0].toTensor() - at::layer_norm(x, {7})).abs().max().item<double>();
   std::printf("largest difference from torch %.1e\n", error);
