@@ -32,8 +32,8 @@ def test_there_are_kernels_of_the_architectures_wave(kernels: list[Kernel]):
 
 
 def is_known_to_spill(kernel: Kernel) -> bool:
-    """Split rows keep more uniform values than there are scalar registers, and so do misaligned rows
-    of the largest block; some of these use scratch. All others must stay within their registers."""
+    """Split rows keep more uniform values than there are scalar registers, and so do misaligned
+    rows of the largest block; some of these use scratch. All others stay within their registers."""
     is_largest = kernel.name.endswith(", 5>")
     return kernel.template.endswith("_split") or ("AnyAccess" in kernel.name and is_largest)
 
