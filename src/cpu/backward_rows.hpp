@@ -16,12 +16,12 @@ struct GradientSums {
   T h = T(0);
   T h_x0 = T(0);
 
-  SIMPLE_LAYERNORM_INLINE void operator+=(GradientSums other) {
+  KERNEL_INLINE void operator+=(GradientSums other) {
     x0 += other.x0;
     h += other.h;
     h_x0 += other.h_x0;
   }
-  SIMPLE_LAYERNORM_INLINE GradientAverages<T> averages(std::int64_t cols) const {
+  KERNEL_INLINE GradientAverages<T> averages(std::int64_t cols) const {
     return gradient_averages(x0, h, h_x0, T(1) / static_cast<T>(cols));
   }
 };
@@ -38,8 +38,8 @@ struct GradientRow {
 };
 
 template <class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64_t row,
-                                                    bool needs_input) {
+KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64_t row,
+                                          bool needs_input) {
   GradientRow<X> r = {};
   r.g = static_cast<const X*>(a.grad_output) + row * a.grad_output_row_stride;
   if (a.grad_input != nullptr) r.grad_input = static_cast<X*>(a.grad_input) + row * a.cols;
@@ -54,14 +54,13 @@ SIMPLE_LAYERNORM_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, 
 /// Sums of a chunk. kInput: grad_input is wanted, so that h matters; its cache lines are fetched
 /// meanwhile, unless it is null.
 template <bool kInput, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T mean, T rstd,
-                                                      const T* weight, std::int64_t cols,
-                                                      X* grad_input) {
+KERNEL_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T mean, T rstd, const T* weight,
+                                            std::int64_t cols, X* grad_input) {
   using V = Vector<T>;
   V sum_x0(T(0));
   V sum_h(T(0));
   V sum_h_x0(T(0));
-  for_vectors<T>(cols, [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
     const V x0 = keep<X>(normalise_stored(load(x + col, part), V(mean), V(rstd)), part);
     sum_x0 = sum_x0 + x0;
     if constexpr (kInput) {
@@ -77,12 +76,11 @@ SIMPLE_LAYERNORM_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T 
 /// Gradients of a chunk of some rows. weight_sums and bias_sums are null if not wanted. Meanwhile
 /// the cache lines are fetched that lie next_g and next_x further on.
 template <bool kInput, Store kStore, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count,
-                                            Chunk chunk, const T* weight, T* weight_sums,
-                                            T* bias_sums, std::int64_t next_g,
-                                            std::int64_t next_x) {
+KERNEL_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count, Chunk chunk,
+                                  const T* weight, T* weight_sums, T* bias_sums,
+                                  std::int64_t next_g, std::int64_t next_x) {
   using V = Vector<T>;
-  for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
     const std::int64_t col = chunk.begin + i;
     V w(T(0));
     V weight_sum(T(0));
@@ -113,7 +111,7 @@ SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int
 template <class T>
 void clear(T* sums, Chunk chunk) {
   if (sums == nullptr) return;
-  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto) KERNEL_LAMBDA {
     store(sums + chunk.begin + col, Vector<T>(T(0)), Whole{});
   });
 }
@@ -126,7 +124,7 @@ constexpr std::int64_t kNarrowRow = 256;
 constexpr std::int64_t kGradientTileBytes = 524288;
 
 template <class X>
-SIMPLE_LAYERNORM_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
+KERNEL_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
   const std::int64_t most = cols <= kNarrowRow ? kMostGradientTileRows : 4;
   const std::int64_t rows = kGradientTileBytes / (2 * cols * static_cast<std::int64_t>(sizeof(X)));
   return rows < 1 ? 1 : rows < most ? rows : most;
@@ -149,7 +147,7 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
 
   Buffer<T> buffer;
   const T* weight = nullptr;
-  const auto weight_of = [&](Chunk chunk) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  const auto weight_of = [&](Chunk chunk) KERNEL_LAMBDA {
     if (kInput && (chunks > 1 || weight == nullptr)) {
       weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
     }
@@ -171,7 +169,7 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
     for (std::int64_t r = 0; r < count; ++r) rows[r].average = rows[r].sums.averages(cols);
     for (std::int64_t i = 0; i < chunks; ++i) {
       const Chunk chunk = chunk_of(cols, i);
-      const auto apply = [&]<Store kStore>() SIMPLE_LAYERNORM_INLINE_LAMBDA {
+      const auto apply = [&]<Store kStore>() KERNEL_LAMBDA {
         apply_to_chunk<kInput, kStore>(rows, count, chunk, weight_of(chunk), weight_sums, bias_sums,
                                        tile * a.grad_output_row_stride, tile * a.row_stride);
       };
@@ -237,7 +235,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
 
 template <class X, class To, class T = Compute<X>>
 void merge_chunk(const T* sums, std::int64_t blocks, std::int64_t cols, Chunk chunk, To* gradient) {
-  for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
     const std::int64_t col = chunk.begin + i;
     Vector<T> sum(T(0));
     for (std::int64_t block = 0; block < blocks; ++block) {

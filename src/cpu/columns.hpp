@@ -14,14 +14,14 @@ struct Chunk {
   std::int64_t cols;
 };
 
-SIMPLE_LAYERNORM_INLINE Chunk chunk_of(std::int64_t cols, std::int64_t index) {
+KERNEL_INLINE Chunk chunk_of(std::int64_t cols, std::int64_t index) {
   const std::int64_t begin = index * kChunkCols;
   return {begin, cols - begin < kChunkCols ? cols - begin : kChunkCols};
 }
 
 /// Calls body(col, part) for every vector of `cols` columns; part says which of them exist.
 template <class T, class Body>
-SIMPLE_LAYERNORM_INLINE void for_vectors(std::int64_t cols, Body body) {
+KERNEL_INLINE void for_vectors(std::int64_t cols, Body body) {
   std::int64_t col = 0;
   for (; col + kLanes<T> <= cols; col += kLanes<T>) body(col, Whole{});
   if (col < cols) body(col, First{static_cast<int>(cols - col)});
@@ -30,23 +30,23 @@ SIMPLE_LAYERNORM_INLINE void for_vectors(std::int64_t cols, Body body) {
 /// The same two vectors at a time, pair(col), as long as there are two, so that their sums need not
 /// wait for each other.
 template <class T, class Pair, class Body>
-SIMPLE_LAYERNORM_INLINE void for_vector_pairs(std::int64_t cols, Pair pair, Body body) {
+KERNEL_INLINE void for_vector_pairs(std::int64_t cols, Pair pair, Body body) {
   const std::int64_t paired = cols / (2 * kLanes<T>)*(2 * kLanes<T>);
   for (std::int64_t col = 0; col < paired; col += 2 * kLanes<T>) pair(col);
-  for_vectors<T>(cols - paired, [&](std::int64_t col, auto part)
-                                    SIMPLE_LAYERNORM_INLINE_LAMBDA { body(paired + col, part); });
+  for_vectors<T>(cols - paired,
+                 [&](std::int64_t col, auto part) KERNEL_LAMBDA { body(paired + col, part); });
 }
 
 /// Asks for the cache lines of a vector of elements: to be read, in the second-level cache, or to
 /// be written soon. Where rows come from beyond that cache, the passes over a row would otherwise
 /// wait for memory in turns: forward at 4096 x 768 and 65536 x 64 takes 1.3 times as long without.
 template <class Element>
-SIMPLE_LAYERNORM_INLINE void prefetch_to_read(const Element* p) {
+KERNEL_INLINE void prefetch_to_read(const Element* p) {
   constexpr int kPerLine = 64 / sizeof(Element);
   for (int i = 0; i < kLanes<Compute<Element>>; i += kPerLine) __builtin_prefetch(p + i, 0, 2);
 }
 template <class Element>
-SIMPLE_LAYERNORM_INLINE void prefetch_to_write(Element* p) {
+KERNEL_INLINE void prefetch_to_write(Element* p) {
   constexpr int kPerLine = 64 / sizeof(Element);
   for (int i = 0; i < kLanes<Compute<Element>>; i += kPerLine) __builtin_prefetch(p + i, 1);
 }
@@ -60,7 +60,7 @@ void on_threads(const ParallelFor& threads, std::int64_t count, const F& f) {
 
 /// Calls f with an element of the dtype.
 template <class F>
-SIMPLE_LAYERNORM_INLINE void with_element(Dtype dtype, F f) {
+KERNEL_INLINE void with_element(Dtype dtype, F f) {
   switch (dtype) {
     case Dtype::float32: return f(float{});
     case Dtype::float64: return f(double{});
@@ -76,7 +76,7 @@ template <class Element>
 constexpr bool kInOrder = column_of<Element>(1) == 1;
 
 template <class Element, class From, class Part>
-SIMPLE_LAYERNORM_INLINE Vector<Compute<Element>> load_for(const From* p, Part part) {
+KERNEL_INLINE Vector<Compute<Element>> load_for(const From* p, Part part) {
   using T = Compute<Element>;
   if constexpr (kInOrder<Element> || sizeof(From) == sizeof(Element)) {
     return load(p, part);
@@ -90,7 +90,7 @@ SIMPLE_LAYERNORM_INLINE Vector<Compute<Element>> load_for(const From* p, Part pa
 }
 
 template <class Element, class To, class Part>
-SIMPLE_LAYERNORM_INLINE void store_from(To* p, Vector<Compute<Element>> v, Part part) {
+KERNEL_INLINE void store_from(To* p, Vector<Compute<Element>> v, Part part) {
   using T = Compute<Element>;
   if constexpr (kInOrder<Element> || sizeof(To) == sizeof(Element)) {
     store(p, v, part);
@@ -120,9 +120,9 @@ struct Parameter {
 /// none.
 template <class Element, class T = Compute<Element>>
 Parameter<T> parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
-  const auto fill = [&](auto vector_at) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  const auto fill = [&](auto vector_at) KERNEL_LAMBDA {
     Vector<T> zeros(T(0));
-    for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+    for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
       const Vector<T> v = vector_at(col, part);
       zeros = fma(v, Vector<T>(T(0)), zeros);
       store(buffer.columns + col, v, Whole{});

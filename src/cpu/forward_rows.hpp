@@ -9,7 +9,7 @@ namespace simple_layernorm::cpu {
 namespace {
 
 template <bool kScaled, class X, class Part, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE Vector<T> load_scaled(const X* p, T scale, Part part) {
+KERNEL_INLINE Vector<T> load_scaled(const X* p, T scale, Part part) {
   const Vector<T> v = load(p, part);
   if constexpr (kScaled) return v * Vector<T>(scale);
   return v;
@@ -17,34 +17,32 @@ SIMPLE_LAYERNORM_INLINE Vector<T> load_scaled(const X* p, T scale, Part part) {
 
 /// About the mean of some columns of a row. kScaled: they are multiplied by `scale` first.
 template <bool kScaled, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE T shift_of_chunk(const X* x, std::int64_t cols, T scale) {
+KERNEL_INLINE T shift_of_chunk(const X* x, std::int64_t cols, T scale) {
   using V = Vector<T>;
   V even(T(0));
   V odd(T(0));
   for_vector_pairs<T>(
       cols,
-      [&](std::int64_t col) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+      [&](std::int64_t col) KERNEL_LAMBDA {
         even = even + load_scaled<kScaled>(x + col, scale, Whole{});
         odd = odd + load_scaled<kScaled>(x + col + kLanes<T>, scale, Whole{});
       },
-      [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
-        even = even + load_scaled<kScaled>(x + col, scale, part);
-      });
+      [&](std::int64_t col, auto part)
+          KERNEL_LAMBDA { even = even + load_scaled<kScaled>(x + col, scale, part); });
   return total(even + odd) * (T(1) / static_cast<T>(cols));
 }
 
 /// Their moments, from the sums about `shift`. Meanwhile the cache lines of y are fetched, if it is
 /// not null.
 template <bool kScaled, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale, T shift,
-                                                    X* y) {
+KERNEL_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols, T scale, T shift, X* y) {
   using V = Vector<T>;
   V s1(T(0));
   V even_s2(T(0));
   V odd_s2(T(0));
   for_vector_pairs<T>(
       cols,
-      [&](std::int64_t col) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+      [&](std::int64_t col) KERNEL_LAMBDA {
         if (y != nullptr) {
           prefetch_to_write(y + col);
           prefetch_to_write(y + col + kLanes<T>);
@@ -55,7 +53,7 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t col
         even_s2 = fma(a, a, even_s2);
         odd_s2 = fma(b, b, odd_s2);
       },
-      [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+      [&](std::int64_t col, auto part) KERNEL_LAMBDA {
         const V a = keep<X>(load_scaled<kScaled>(x + col, scale, part) - V(shift), part);
         s1 = s1 + a;
         even_s2 = fma(a, a, even_s2);
@@ -65,7 +63,7 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t col
 
 /// Moments of a row, from those of its chunks: chunk_moments(chunk).
 template <class T, class F>
-SIMPLE_LAYERNORM_INLINE Moments<T> moments_of_row(std::int64_t cols, F chunk_moments) {
+KERNEL_INLINE Moments<T> moments_of_row(std::int64_t cols, F chunk_moments) {
   Moments<T> row = chunk_moments(chunk_of(cols, 0));
   for (std::int64_t i = 1; i < chunks_in(cols); ++i) {
     const Chunk chunk = chunk_of(cols, i);
@@ -86,10 +84,10 @@ __attribute__((noinline, cold)) Moments<T> moments_of_scaled_row(const X* x, std
 /// Outputs of some columns; Store::any also for rows that are scaled. Meanwhile the cache lines at
 /// `next` are fetched.
 template <Store kStore, class X, class T = Compute<X>>
-SIMPLE_LAYERNORM_INLINE void apply_to_chunk(const X* x, X* y, const T* weight, const T* bias,
-                                            std::int64_t cols, RowStatistics<T> s, const X* next) {
+KERNEL_INLINE void apply_to_chunk(const X* x, X* y, const T* weight, const T* bias,
+                                  std::int64_t cols, RowStatistics<T> s, const X* next) {
   using V = Vector<T>;
-  for_vectors<T>(cols, [&](std::int64_t col, auto part) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
     prefetch_to_read(next + col);
     V v = load(x + col, part);
     if constexpr (kStore == Store::any) v = v * V(s.scale);
@@ -107,13 +105,13 @@ __attribute__((noinline, cold)) void apply_to_special_chunk(const X* x, X* y, co
 
 /// Whether the rows of these statistics need no scale and give finite x_hat.
 template <class T>
-SIMPLE_LAYERNORM_INLINE bool is_plain(RowStatistics<T> s) {
+KERNEL_INLINE bool is_plain(RowStatistics<T> s) {
   return s.scale == T(1) && s.rstd <= Limits<T>::largest && s.offset - s.offset == T(0);
 }
 
 template <class T>
-SIMPLE_LAYERNORM_INLINE void keep_statistics(const LayerNormForward& a, std::int64_t row,
-                                             RowStatistics<T> s) {
+KERNEL_INLINE void keep_statistics(const LayerNormForward& a, std::int64_t row,
+                                   RowStatistics<T> s) {
   if (a.mean != nullptr) static_cast<T*>(a.mean)[row] = s.unscaled_mean();
   if (a.rstd != nullptr) static_cast<T*>(a.rstd)[row] = s.unscaled_rstd();
 }
@@ -125,7 +123,7 @@ constexpr std::int64_t kTileBytes = 8192;        ///< of rows of one chunk: in t
 constexpr std::int64_t kLongTileBytes = 131072;  ///< of longer rows: in the second-level cache
 
 template <class X>
-SIMPLE_LAYERNORM_INLINE std::int64_t tile_rows(std::int64_t cols) {
+KERNEL_INLINE std::int64_t tile_rows(std::int64_t cols) {
   const std::int64_t bytes = cols <= kChunkCols ? kTileBytes : kLongTileBytes;
   const std::int64_t rows = bytes / (cols * static_cast<std::int64_t>(sizeof(X)));
   return rows < 1 ? 1 : rows < kMostTileRows ? rows : kMostTileRows;
@@ -159,7 +157,7 @@ void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t en
     RowStatistics<T> statistics[kMostTileRows];
     for (std::int64_t r = 0; r < rows; ++r) {
       const X* from = x + r * row_stride;
-      Moments<T> moments = moments_of_row<T>(cols, [&](Chunk chunk) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+      Moments<T> moments = moments_of_row<T>(cols, [&](Chunk chunk) KERNEL_LAMBDA {
         const T shift = chunk.begin == 0
                             ? shifts[r]
                             : shift_of_chunk<false>(from + chunk.begin, chunk.cols, T(1));

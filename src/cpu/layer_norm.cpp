@@ -36,6 +36,7 @@ std::size_t chunk_sums_bytes(std::int64_t rows, std::int64_t cols) {
 /// Calls f(begin, end) for pieces of [0, count).
 template <class F>
 void in_pieces(std::int64_t count, std::int64_t piece, const ParallelFor& parallel_for, F f) {
+  if (count == 0) return;
   if (count <= piece) return f(std::int64_t{0}, count);
   const auto task = [&](std::int64_t i) { f(i * piece, std::min(count, (i + 1) * piece)); };
   parallel_for(divide_up(count, piece), std::cref(task));

@@ -12,6 +12,16 @@
 #include "math/bits16.hpp"
 #include "math/inline.hpp"
 
+// Everything between a kernel's loops and its registers is inlined. Not for AddressSanitizer: its
+// checks make the compiler take minutes over the result.
+#if defined(__SANITIZE_ADDRESS__)
+#define KERNEL_INLINE inline
+#define KERNEL_LAMBDA
+#else
+#define KERNEL_INLINE SIMPLE_LAYERNORM_INLINE
+#define KERNEL_LAMBDA __attribute__((always_inline))
+#endif
+
 namespace simple_layernorm::cpu {
 namespace {
 
@@ -39,34 +49,22 @@ using Halves = Register<std::uint16_t, kRegisterBytes / 2>;  ///< as many as the
 // fma: a * b + c, rounded once where the level has the instruction.
 // float16_to_float, float_to_float16: as math/bits16.hpp has them, bit for bit.
 #if defined(__AVX512F__)
-SIMPLE_LAYERNORM_INLINE Floats fma(Floats a, Floats b, Floats c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-SIMPLE_LAYERNORM_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) {
-  return _mm512_fmadd_pd(a, b, c);
-}
-SIMPLE_LAYERNORM_INLINE Floats float16_to_float(Halves bits) {
-  return _mm512_cvtph_ps((__m256i)bits);
-}
-SIMPLE_LAYERNORM_INLINE Halves float_to_float16(Floats v) {
+KERNEL_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+KERNEL_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
+KERNEL_INLINE Floats float16_to_float(Halves bits) { return _mm512_cvtph_ps((__m256i)bits); }
+KERNEL_INLINE Halves float_to_float16(Floats v) {
   return (Halves)_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
 }
 #elif defined(__AVX2__)
-SIMPLE_LAYERNORM_INLINE Floats fma(Floats a, Floats b, Floats c) {
-  return _mm256_fmadd_ps(a, b, c);
-}
-SIMPLE_LAYERNORM_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) {
-  return _mm256_fmadd_pd(a, b, c);
-}
-SIMPLE_LAYERNORM_INLINE Floats float16_to_float(Halves bits) {
-  return _mm256_cvtph_ps((__m128i)bits);
-}
-SIMPLE_LAYERNORM_INLINE Halves float_to_float16(Floats v) {
+KERNEL_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+KERNEL_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) { return _mm256_fmadd_pd(a, b, c); }
+KERNEL_INLINE Floats float16_to_float(Halves bits) { return _mm256_cvtph_ps((__m128i)bits); }
+KERNEL_INLINE Halves float_to_float16(Floats v) {
   return (Halves)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
 }
 #else
 template <class T>
-SIMPLE_LAYERNORM_INLINE T fma(T a, T b, T c) {
+KERNEL_INLINE T fma(T a, T b, T c) {
   return a * b + c;
 }
 // Out of line: long without the instruction.
@@ -84,24 +82,24 @@ __attribute__((noinline)) Halves float_to_float16(Floats v) {
 
 // bfloat16 is the upper half of a float, so that the two elements of a word become floats by a
 // shift and a mask, without a move between lanes.
-SIMPLE_LAYERNORM_INLINE Floats lower_bfloat16(Words words) { return (Floats)(words << 16); }
-SIMPLE_LAYERNORM_INLINE Floats upper_bfloat16(Words words) { return (Floats)(words & 0xffff0000); }
+KERNEL_INLINE Floats lower_bfloat16(Words words) { return (Floats)(words << 16); }
+KERNEL_INLINE Floats upper_bfloat16(Words words) { return (Floats)(words & 0xffff0000); }
 
 /// v rounded to nearest even, in the upper half of each word; the lower half is noise. v is no NaN.
-SIMPLE_LAYERNORM_INLINE Words round_to_bfloat16(Floats v) {
+KERNEL_INLINE Words round_to_bfloat16(Floats v) {
   const Words bits = (Words)v;
   return bits + 0x7fff + (bits >> 16 & 1);
 }
-SIMPLE_LAYERNORM_INLINE Words round_to_bfloat16_or_nan(Floats v) {
+KERNEL_INLINE Words round_to_bfloat16_or_nan(Floats v) {
   return v != v ? (Words)v | 0x400000 : round_to_bfloat16(v);
 }
-SIMPLE_LAYERNORM_INLINE Words pack_bfloat16(Words lower, Words upper) {
+KERNEL_INLINE Words pack_bfloat16(Words lower, Words upper) {
   return lower >> 16 | (upper & 0xffff0000);
 }
 
 /// Stores past the caches, to an address that is a multiple of the register's size.
 template <class R>
-SIMPLE_LAYERNORM_INLINE void stream(void* p, R r) {
+KERNEL_INLINE void stream(void* p, R r) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(static_cast<__m512i*>(p), (__m512i)r);
 #elif defined(__AVX2__)
@@ -113,7 +111,7 @@ SIMPLE_LAYERNORM_INLINE void stream(void* p, R r) {
 #endif
 }
 /// Makes streamed stores visible before whatever the thread stores next.
-SIMPLE_LAYERNORM_INLINE void finish_streams() {
+KERNEL_INLINE void finish_streams() {
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
@@ -121,7 +119,7 @@ SIMPLE_LAYERNORM_INLINE void finish_streams() {
 
 /// Sum of the lanes, in the same order for every width: the upper half is added to the lower one.
 template <class T, int bytes = kRegisterBytes>
-SIMPLE_LAYERNORM_INLINE T total(Register<T, bytes> v) {
+KERNEL_INLINE T total(Register<T, bytes> v) {
   if constexpr (bytes == sizeof(T)) {
     return v[0];
   } else {

@@ -4,8 +4,6 @@
 
 #include "cpu/registers.hpp"
 
-#define SIMPLE_LAYERNORM_INLINE_LAMBDA __attribute__((always_inline))
-
 namespace simple_layernorm::cpu {
 namespace {
 
@@ -20,14 +18,14 @@ struct Vector {
   Register<T> part[kRegisters];
 
   Vector() = default;
-  SIMPLE_LAYERNORM_INLINE Vector(T value) {
+  KERNEL_INLINE Vector(T value) {
     for (auto& p : part) p = value - Register<T>{};
   }
 };
 
 /// The vector whose i-th register is f(i).
 template <class T, class F>
-SIMPLE_LAYERNORM_INLINE Vector<T> by_register(F f) {
+KERNEL_INLINE Vector<T> by_register(F f) {
   Vector<T> result;
 #pragma GCC unroll 8
   for (int i = 0; i < kRegisters; ++i) result.part[i] = f(i);
@@ -35,28 +33,24 @@ SIMPLE_LAYERNORM_INLINE Vector<T> by_register(F f) {
 }
 
 template <class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> operator+(Vector<T> a, Vector<T> b) {
-  return by_register<T>([&](int i)
-                            SIMPLE_LAYERNORM_INLINE_LAMBDA { return a.part[i] + b.part[i]; });
+KERNEL_INLINE Vector<T> operator+(Vector<T> a, Vector<T> b) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return a.part[i] + b.part[i]; });
 }
 template <class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> operator-(Vector<T> a, Vector<T> b) {
-  return by_register<T>([&](int i)
-                            SIMPLE_LAYERNORM_INLINE_LAMBDA { return a.part[i] - b.part[i]; });
+KERNEL_INLINE Vector<T> operator-(Vector<T> a, Vector<T> b) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return a.part[i] - b.part[i]; });
 }
 template <class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> operator*(Vector<T> a, Vector<T> b) {
-  return by_register<T>([&](int i)
-                            SIMPLE_LAYERNORM_INLINE_LAMBDA { return a.part[i] * b.part[i]; });
+KERNEL_INLINE Vector<T> operator*(Vector<T> a, Vector<T> b) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return a.part[i] * b.part[i]; });
 }
 template <class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> fma(Vector<T> a, Vector<T> b, Vector<T> c) {
-  return by_register<T>(
-      [&](int i) SIMPLE_LAYERNORM_INLINE_LAMBDA { return fma(a.part[i], b.part[i], c.part[i]); });
+KERNEL_INLINE Vector<T> fma(Vector<T> a, Vector<T> b, Vector<T> c) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return fma(a.part[i], b.part[i], c.part[i]); });
 }
 
 template <class T>
-SIMPLE_LAYERNORM_INLINE T total(Vector<T> v) {
+KERNEL_INLINE T total(Vector<T> v) {
 #pragma GCC unroll 8
   for (int width = kRegisters / 2; width > 0; width /= 2) {
 #pragma GCC unroll 8
@@ -95,14 +89,14 @@ struct First {
 };
 
 template <class Element, class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> keep(Vector<T> v, Whole) {
+KERNEL_INLINE Vector<T> keep(Vector<T> v, Whole) {
   return v;
 }
 /// v with zeros in the lanes that hold no column.
 template <class Element, class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> keep(Vector<T> v, First first) {
+KERNEL_INLINE Vector<T> keep(Vector<T> v, First first) {
   using Index = decltype(v.part[0] < v.part[0]);
-  return by_register<T>([&](int i) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+  return by_register<T>([&](int i) KERNEL_LAMBDA {
     Index column = {};
 #pragma GCC unroll 16
     for (int j = 0; j < kRegisterLanes<T>; ++j) {
@@ -115,21 +109,21 @@ SIMPLE_LAYERNORM_INLINE Vector<T> keep(Vector<T> v, First first) {
 // Elements in memory, of any alignment, to numbers and back.
 
 template <class T>
-SIMPLE_LAYERNORM_INLINE Vector<T> load(const T* p, Whole) {
-  return by_register<T>([&](int i) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+KERNEL_INLINE Vector<T> load(const T* p, Whole) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA {
     Register<T> r;
     __builtin_memcpy(&r, p + i * kRegisterLanes<T>, sizeof r);
     return r;
   });
 }
-SIMPLE_LAYERNORM_INLINE Vector<float> load(const Float16* p, Whole) {
-  return by_register<float>([&](int i) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+KERNEL_INLINE Vector<float> load(const Float16* p, Whole) {
+  return by_register<float>([&](int i) KERNEL_LAMBDA {
     Halves halves;
     __builtin_memcpy(&halves, p + i * kRegisterLanes<float>, sizeof halves);
     return float16_to_float(halves);
   });
 }
-SIMPLE_LAYERNORM_INLINE Vector<float> load(const BFloat16* p, Whole) {
+KERNEL_INLINE Vector<float> load(const BFloat16* p, Whole) {
   Vector<float> v;
 #pragma GCC unroll 4
   for (int i = 0; i < kRegisters / 2; ++i) {
@@ -149,7 +143,7 @@ enum class Store {
 };
 
 template <Store kStore, class R>
-SIMPLE_LAYERNORM_INLINE void put(void* p, R r) {
+KERNEL_INLINE void put(void* p, R r) {
   if constexpr (kStore == Store::streamed) {
     stream(p, r);
   } else {
@@ -157,12 +151,12 @@ SIMPLE_LAYERNORM_INLINE void put(void* p, R r) {
   }
 }
 template <Store kStore = Store::any, class T>
-SIMPLE_LAYERNORM_INLINE void store(T* p, Vector<T> v, Whole) {
+KERNEL_INLINE void store(T* p, Vector<T> v, Whole) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRegisters; ++i) put<kStore>(p + i * kRegisterLanes<T>, v.part[i]);
 }
 template <Store kStore = Store::any>
-SIMPLE_LAYERNORM_INLINE void store(Float16* p, Vector<float> v, Whole) {
+KERNEL_INLINE void store(Float16* p, Vector<float> v, Whole) {
 #pragma GCC unroll 4
   for (int i = 0; i < kRegisters; i += 2) {
     const Halves halves[2] = {float_to_float16(v.part[i]), float_to_float16(v.part[i + 1])};
@@ -172,8 +166,8 @@ SIMPLE_LAYERNORM_INLINE void store(Float16* p, Vector<float> v, Whole) {
   }
 }
 template <Store kStore = Store::any>
-SIMPLE_LAYERNORM_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
-  const auto round = [](Floats f) SIMPLE_LAYERNORM_INLINE_LAMBDA {
+KERNEL_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
+  const auto round = [](Floats f) KERNEL_LAMBDA {
     return kStore == Store::no_nan ? round_to_bfloat16(f) : round_to_bfloat16_or_nan(f);
   };
 #pragma GCC unroll 4
@@ -185,7 +179,7 @@ SIMPLE_LAYERNORM_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
 
 /// Copies count < 32 elements, in pieces of fixed size.
 template <class Element>
-SIMPLE_LAYERNORM_INLINE void copy_first(Element* to, const Element* from, int count) {
+KERNEL_INLINE void copy_first(Element* to, const Element* from, int count) {
 #pragma GCC unroll 8
   for (int piece = kLanes<Compute<Element>> / 2, done = 0; piece > 0; piece /= 2) {
     if ((count & piece) == 0) continue;
@@ -194,13 +188,13 @@ SIMPLE_LAYERNORM_INLINE void copy_first(Element* to, const Element* from, int co
   }
 }
 template <class Element>
-SIMPLE_LAYERNORM_INLINE Vector<Compute<Element>> load(const Element* p, First first) {
+KERNEL_INLINE Vector<Compute<Element>> load(const Element* p, First first) {
   Element padded[kLanes<Compute<Element>>] = {};
   copy_first(padded, p, first.count);
   return load(padded, Whole{});
 }
 template <Store kStore = Store::any, class Element>
-SIMPLE_LAYERNORM_INLINE void store(Element* p, Vector<Compute<Element>> v, First first) {
+KERNEL_INLINE void store(Element* p, Vector<Compute<Element>> v, First first) {
   Element padded[kLanes<Compute<Element>>];
   store(padded, v, Whole{});
   copy_first(p, padded, first.count);
