@@ -101,14 +101,16 @@ KERNEL_INLINE Words pack_bfloat16(Words lower, Words upper) {
 template <class R>
 KERNEL_INLINE void stream(void* p, R r) {
 #if defined(__AVX512F__)
-  _mm512_stream_si512(static_cast<__m512i*>(p), (__m512i)r);
-#elif defined(__AVX2__)
-  _mm256_stream_si256(static_cast<__m256i*>(p), (__m256i)r);
-#elif defined(__SSE2__)
-  _mm_stream_si128(static_cast<__m128i*>(p), (__m128i)r);
-#else
-  __builtin_memcpy(p, &r, sizeof r);
+  if constexpr (sizeof(R) == 64) return _mm512_stream_si512(static_cast<__m512i*>(p), (__m512i)r);
 #endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(R) == 32) return _mm256_stream_si256(static_cast<__m256i*>(p), (__m256i)r);
+#endif
+#if defined(__SSE2__)
+  if constexpr (sizeof(R) == 16) return _mm_stream_si128(static_cast<__m128i*>(p), (__m128i)r);
+  if constexpr (sizeof(R) == 8) return _mm_stream_si64(static_cast<long long*>(p), (long long)r);
+#endif
+  __builtin_memcpy(p, &r, sizeof r);
 }
 /// Makes streamed stores visible before whatever the thread stores next.
 KERNEL_INLINE void finish_streams() {

@@ -157,12 +157,9 @@ KERNEL_INLINE void store(T* p, Vector<T> v, Whole) {
 }
 template <Store kStore = Store::any>
 KERNEL_INLINE void store(Float16* p, Vector<float> v, Whole) {
-#pragma GCC unroll 4
-  for (int i = 0; i < kRegisters; i += 2) {
-    const Halves halves[2] = {float_to_float16(v.part[i]), float_to_float16(v.part[i + 1])};
-    Words words;
-    __builtin_memcpy(&words, halves, sizeof words);
-    put<kStore>(p + i * kRegisterLanes<float>, words);
+#pragma GCC unroll 8
+  for (int i = 0; i < kRegisters; ++i) {
+    put<kStore>(p + i * kRegisterLanes<float>, float_to_float16(v.part[i]));
   }
 }
 template <Store kStore = Store::any>
