@@ -165,7 +165,7 @@ TEST(CpuBackward, GradInputOfARowDependsOnTheRowAlone) {
       Problem all(rows, cols, dtype);
       Forward f(all);
       const Backward together(all, f);
-      for (std::int64_t r = 0; r < rows; r += rows > 4 ? 23 : 1) {
+      for (std::int64_t r = 0; r<rows; r += rows> 4 ? 23 : 1) {
         Problem alone(1, cols, dtype, all.parameters, cols + 5, r % 5);
         for (std::int64_t c = 0; c < cols; ++c) {
           alone.x.set(0, c, all.x.get(r, c));
@@ -175,6 +175,21 @@ TEST(CpuBackward, GradInputOfARowDependsOnTheRowAlone) {
         const Backward gradients(alone, single);
         EXPECT_TRUE(same_bits(together.grad_input, r, gradients.grad_input, 0)) << cols;
       }
+    }
+  }
+}
+
+TEST(CpuBackward, SharedColumnsGiveTheBitsOfRowsAlone) {
+  // 65 rows of this length are shared out whole, fewer by columns.
+  for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+    Problem many(65, 65539, dtype);
+    Forward many_forward(many);
+    const Backward whole(many, many_forward);
+    Problem few(2, 65539, dtype);
+    Forward few_forward(few);
+    const Backward shared(few, few_forward, on(3));
+    for (std::int64_t r = 0; r < 2; ++r) {
+      EXPECT_TRUE(same_bits(whole.grad_input, r, shared.grad_input, r));
     }
   }
 }

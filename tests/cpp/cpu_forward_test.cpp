@@ -109,7 +109,7 @@ TEST(CpuForward, BitsOfARowDependOnTheRowAlone) {
       Problem all(rows, cols, dtype);
       const Forward together(all);
       const Forward shared(all, on(3));
-      for (std::int64_t r = 0; r < rows; r += rows > 4 ? 23 : 1) {
+      for (std::int64_t r = 0; r<rows; r += rows> 4 ? 23 : 1) {
         Problem alone(1, cols, dtype, all.parameters, cols + 5, r % 5);
         for (std::int64_t c = 0; c < cols; ++c) alone.x.set(0, c, all.x.get(r, c));
         const Forward single(alone, cpu::serial_for, 1);
@@ -122,9 +122,9 @@ TEST(CpuForward, BitsOfARowDependOnTheRowAlone) {
 }
 
 TEST(CpuForward, SharedColumnsGiveTheBitsOfRowsAlone) {
-  // 64 rows are shared out whole, fewer by columns.
+  // 65 rows of this length are shared out whole, fewer by columns.
   for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
-    Problem many(64, 65539, dtype);
+    Problem many(65, 65539, dtype);
     const Forward whole(many);
     Problem few(2, 65539, dtype);
     for (const int threads : {1, 2, 7}) {
