@@ -15,7 +15,7 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 
 /// Whether so few rows leave threads without work, and are long enough to share.
 bool shares_rows(std::int64_t rows, std::int64_t cols) {
-  return rows <= kMostSharedRows && cols >= 16 * kChunkCols;
+  return rows <= kMostSharedRows && cols >= kFewestSharedCols;
 }
 
 /// Whether a result that will not stay in any cache is better stored past them, as streaming stores

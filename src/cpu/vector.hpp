@@ -50,13 +50,31 @@ KERNEL_INLINE Vector<T> fma(Vector<T> a, Vector<T> b, Vector<T> c) {
 }
 
 template <class T>
-KERNEL_INLINE T total(Vector<T> v) {
+KERNEL_INLINE Vector<T> operator-(Vector<T> a) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return -a.part[i]; });
+}
+template <class T>
+KERNEL_INLINE Vector<T> operator/(Vector<T> a, Vector<T> b) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return a.part[i] / b.part[i]; });
+}
+template <class T>
+KERNEL_INLINE Vector<T> sqrt(Vector<T> a) {
+  return by_register<T>([&](int i) KERNEL_LAMBDA { return root(a.part[i]); });
+}
+
+/// Half of the way to the total: what the registers sum up to.
+template <class T>
+KERNEL_INLINE Register<T> folded(Vector<T> v) {
 #pragma GCC unroll 8
   for (int width = kRegisters / 2; width > 0; width /= 2) {
 #pragma GCC unroll 8
     for (int i = 0; i < width; ++i) v.part[i] += v.part[i + width];
   }
-  return total<T>(v.part[0]);
+  return v.part[0];
+}
+template <class T>
+KERNEL_INLINE T total(Vector<T> v) {
+  return total<T>(folded(v));
 }
 
 /// Type in which a row of Element is computed.

@@ -56,8 +56,9 @@ struct Moments {
 /// Moments of n values from the sums of pass 2 about `shift`. Takes 1 / n: a caller divides once.
 template <class T>
 SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T inverse_n) {
+  using std::fma;
   const T tail = s1 * inverse_n;
-  return {shift, tail, std::fma(-s1, tail, s2)};
+  return {shift, tail, fma(-s1, tail, s2)};
 }
 
 /// Moments of two disjoint sets of values, of a_count and b_count values. A set of no values leaves
@@ -118,10 +119,20 @@ struct RowStatistics {
 /// and the division rounded: it would reach every element of the row.
 template <class T>
 SIMPLE_LAYERNORM_INLINE T inverse_root(T x) {
-  const T y = T(1) / std::sqrt(x);
+  using std::fma;
+  using std::sqrt;
+  const T y = T(1) / sqrt(x);
   const T xy = x * y;
-  const T error = std::fma(-xy, y, T(1)) - std::fma(x, y, -xy) * y;
-  return std::fma(T(0.5) * y, error, y);
+  const T error = fma(-xy, y, T(1)) - fma(x, y, -xy) * y;
+  return fma(T(0.5) * y, error, y);
+}
+
+/// m2 / n, rounded as a division is, with a reciprocal that a loop over rows takes once.
+template <class T>
+SIMPLE_LAYERNORM_INLINE T variance_of(T m2, T n, T inverse_n) {
+  using std::fma;
+  const T quotient = m2 * inverse_n;
+  return fma(fma(-quotient, n, m2), inverse_n, quotient);
 }
 
 /// Statistics of a row of n values from its moments, taken after it was multiplied with `scale`.
@@ -130,10 +141,7 @@ SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T e
   // One NaN for all, so that its bits do not tell how the moments were merged.
   if (row.m2 != row.m2) return {scale, T(NAN), T(NAN), T(NAN), T(NAN)};
   const T m2 = row.m2 < T(0) ? T(0) : row.m2;
-  // Rounded as m2 / n is, with a reciprocal that a loop over rows takes once.
-  const T inverse_n = T(1) / n;
-  const T quotient = m2 * inverse_n;
-  const T variance = std::fma(std::fma(-quotient, n, m2), inverse_n, quotient);
+  const T variance = variance_of(m2, n, T(1) / n);
   T scaled_eps = eps * scale * scale;
   // A constant row stays finite when shrinking makes its eps vanish.
   if (eps > T(0) && scaled_eps < Limits<T>::smallest_normal) {
