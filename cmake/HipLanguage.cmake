@@ -56,7 +56,10 @@ endfunction()
 # neither HIP nor its device libraries unless told.
 macro(simple_layernorm_debian_hip)
   file(GLOB hip_lang LIST_DIRECTORIES true ${SIMPLE_LAYERNORM_DEBIAN_PREFIX}/lib/*/cmake/hip-lang)
-  file(GLOB bitcode LIST_DIRECTORIES true ${SIMPLE_LAYERNORM_DEBIAN_PREFIX}/lib/*/amdgcn/bitcode)
+  # The device libraries are a package of their own on Debian 12, and clang's on Debian 13.
+  file(GLOB bitcode LIST_DIRECTORIES true
+    ${SIMPLE_LAYERNORM_DEBIAN_PREFIX}/lib/*/amdgcn/bitcode
+    ${SIMPLE_LAYERNORM_DEBIAN_PREFIX}/lib/llvm-*/lib/clang/*/amdgcn/bitcode)
   if(hip_lang AND bitcode)
     list(GET hip_lang 0 hip_lang)
     list(GET bitcode 0 bitcode)

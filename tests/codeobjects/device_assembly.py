@@ -1,46 +1,36 @@
-"""Compiles the GPU kernels for AMD devices and reads what the compiler made of them.
+"""Takes the library of GPU kernels apart and reads what the compiler made of it for AMD devices.
 
     python tests/codeobjects/device_assembly.py [ARCHITECTURE ...]
 
-No AMD GPU is needed, nor ROCm: the clang that Debian's hipcc depends on and its device libraries
-write assembly text, which holds the instructions and the metadata of the code object. Texts are
-kept in build/codeobjects under a name made of all that went into them.
+No AMD GPU is needed, nor ROCm: CMake builds the library as for a wheel, and the LLVM tools that
+Debian's hipcc depends on list instructions and metadata of the code objects inside.
 """
 
-import hashlib
 import re
+import struct
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
+from tempfile import TemporaryDirectory
 
 PROJECT = Path(__file__).resolve().parents[2]
-SRC = PROJECT / "src"
-BUILDS = PROJECT / "build" / "codeobjects"
 ARCHITECTURES = ("gfx90a", "gfx1030")  # waves of 64, waves of 32
 
 
-def clang() -> str | None:
-    """The clang that hipcc depends on, by Debian's name."""
-    names = (f"clang++-{version}" for version in range(21, 14, -1))
-    installed = [path for path in map(which, names) if path is not None]
-    return installed[-1] if installed else None
-
-
-def device_libraries() -> Path | None:
-    """The folder of AMD's device libraries."""
-    found = sorted(Path("/usr/lib").glob("*/amdgcn/bitcode/ockl.bc"))
-    return found[0].parent if found else None
+def llvm(tool: str) -> str | None:
+    """A tool of the LLVM that hipcc depends on: the oldest there is, by Debian's name."""
+    found = [path for n in range(15, 30) if (path := which(f"llvm-{tool}-{n}")) is not None]
+    return found[0] if found else None
 
 
 def missing_tool() -> str | None:
-    """What is needed to compile and is not installed; None if all is there."""
-    if clang() is None or device_libraries() is None or not Path("/usr/include/hip").exists():
-        return "needs clang for AMD GPUs: apt-get install hipcc libamdhip64-dev"
+    """What is needed to build and to read, and is not installed; None if all is there."""
+    if which("hipcc") is None or llvm("objdump") is None:
+        return "needs a compiler for AMD GPUs: apt-get install hipcc libamdhip64-dev"
     return None
 
 
@@ -86,33 +76,40 @@ class Kernel:
         return self.name.partition("<")[0]
 
 
-def run(*command: str | Path, text: str | None = None) -> str:
-    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+def run(*command: str | Path | None, text: str | None = None) -> str:
+    words = [str(word) for word in command]
+    result = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{result.stderr}")
+        raise RuntimeError(f"{' '.join(words)}\n{result.stdout}{result.stderr}")
     return result.stdout
 
 
-def compile_kernels(source: Path, architecture: str) -> str:
-    """The assembly text of a .hip file, compiled as the library is."""
-    options = [
-        *("-x", "hip", "-std=c++17", "--cuda-device-only", f"--offload-arch={architecture}"),
-        *("-O3", "-ffp-contract=off", "-w"),
-        *("--rocm-path=/usr", f"--rocm-device-lib-path={device_libraries()}"),
-        *(f"-I{SRC}", f"-I{SRC / 'include'}"),
-        f'-DSIMPLE_LAYERNORM_GPU_ARCHITECTURES="{architecture}"',
-    ]
-    compiler = clang() or "clang++"
-    listing = run(compiler, *options, "-MM", source).partition(":")[2].replace("\\\n", " ")
-    digest = hashlib.sha256(" ".join([compiler, *options]).encode())
-    for name in listing.split():
-        digest.update(Path(name).read_bytes())
-    path = BUILDS / f"{source.stem}.{architecture}.{digest.hexdigest()[:20]}.s"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        run(compiler, *options, "-S", "-o", path.with_suffix(".unfinished"), source)
-        path.with_suffix(".unfinished").rename(path)
-    return path.read_text()
+def build(architectures: Iterable[str]) -> Path:
+    """The library of GPU kernels. With ccache it comes from the objects of any other HIP build."""
+    folder = PROJECT / "build" / "-".join(["codeobjects", *architectures])
+    options = ["-DSIMPLE_LAYERNORM_GPU=HIP", f"-DCMAKE_HIP_ARCHITECTURES={';'.join(architectures)}"]
+    run("cmake", "-G", "Ninja", "-S", PROJECT, "-B", folder, *options)
+    run("cmake", "--build", folder, "--target", "simple_layernorm_gpu", "-j2")
+    return folder / "src" / "libsimple_layernorm_gpu.so"
+
+
+def code_objects(library: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Architecture and file of each code object; the library holds a bundle per source file."""
+    section = folder / "hip_fatbin"
+    run(llvm("objcopy"), f"--dump-section=.hip_fatbin={section}", library, "/dev/null")
+    content = section.read_bytes()
+    for bundle in re.finditer(b"__CLANG_OFFLOAD_BUNDLE__", content):
+        (entries,) = struct.unpack_from("<Q", content, bundle.end())
+        at = bundle.end() + 8
+        for _ in range(entries):
+            offset, size, length = struct.unpack_from("<QQQ", content, at)
+            target = content[at + 24 : at + 24 + length].decode()
+            at += 24 + length
+            if "amdgcn" in target:
+                path = folder / f"{bundle.start()}.{target}"
+                start = bundle.start() + offset
+                path.write_bytes(content[start : start + size])
+                yield target.partition("--")[2], path
 
 
 def short_names(mangled: Iterable[str]) -> list[str]:
@@ -122,12 +119,10 @@ def short_names(mangled: Iterable[str]) -> list[str]:
     return [re.sub(noise, "", name).partition("(")[0] for name in names]
 
 
-def parse(text: str, architecture: str) -> list[Kernel]:
-    """The kernels of an assembly text."""
-    code, _, metadata = text.partition(".amdgpu_metadata")
-    entries = re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]
+def parse(code: str, metadata: str, architecture: str) -> list[Kernel]:
+    """The kernels of a code object, from what llvm-objdump and llvm-readelf say of it."""
     kernels = {}
-    for entry in entries:
+    for entry in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:
         symbol = re.search(r"\.name: +(\S+)", entry)
         if symbol is None:
             continue
@@ -136,11 +131,9 @@ def parse(text: str, architecture: str) -> list[Kernel]:
 
     current = None
     for line in code.splitlines():
-        if label := re.match(r"(\w+):", line):
+        if label := re.match(r"<(\S+)>:", line):
             current = kernels.get(label[1])
-        elif line.startswith(".Lfunc_end"):
-            current = None
-        elif current is not None and (instruction := re.match(r"\t([a-z]\w+)(.*)", line)):
+        elif current is not None and (instruction := re.match(r"\t([a-z]\w+)", line)):
             current.instructions[instruction[1]] += 1
             current.dpp += bool(re.search(r"quad_perm:|row_\w+:|row_(half_)?mirror", line))
     for kernel, name in zip(kernels.values(), short_names(kernels), strict=True):
@@ -148,13 +141,14 @@ def parse(text: str, architecture: str) -> list[Kernel]:
     return list(kernels.values())
 
 
-def kernels_of(architecture: str) -> list[Kernel]:
-    """All kernels of the library, compiled for one architecture."""
-    listed = re.search(r"set\(kernel_files\s([^)]*)\)", (SRC / "gpu/CMakeLists.txt").read_text())
-    sources = [SRC / "gpu" / name for name in listed[1].split()] if listed else []
-    with ThreadPoolExecutor(2) as pool:
-        texts = pool.map(lambda source: compile_kernels(source, architecture), sources)
-        return [kernel for text in texts for kernel in parse(text, architecture)]
+def kernels_of(library: Path) -> list[Kernel]:
+    """All kernels of a library, for every architecture that it was built for."""
+    found = []
+    with TemporaryDirectory() as folder:
+        for architecture, path in code_objects(library, Path(folder)):
+            code = run(llvm("objdump"), "-d", "--no-show-raw-insn", "--no-leading-addr", path)
+            found += parse(code, run(llvm("readelf"), "--notes", path), architecture)
+    return found
 
 
 def table(kernels: list[Kernel]) -> str:
@@ -171,5 +165,7 @@ def table(kernels: list[Kernel]) -> str:
 if __name__ == "__main__":
     if reason := missing_tool():
         sys.exit(reason)
-    for chosen in sys.argv[1:] or ARCHITECTURES:
-        print(f"{chosen}\n{table(kernels_of(chosen))}")
+    chosen = sys.argv[1:] or ARCHITECTURES
+    all_kernels = kernels_of(build(chosen))
+    for name in chosen:
+        print(f"{name}\n{table([k for k in all_kernels if k.architecture == name])}")

@@ -64,6 +64,14 @@ def wheel(builder: Venv, source: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
+def sdist(builder: Venv, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    builder.run("-m", "build", "--no-isolation", "--sdist", "-o", folder, source)
+    (sdist,) = folder.glob("*.tar.gz")
+    return sdist
+
+
+@pytest.fixture(scope="session")
 def installed(make_venv: Callable[[], Venv], wheel: Path) -> Venv:
     """An environment with torch and that wheel."""
     environment = make_venv().add_torch()

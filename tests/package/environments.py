@@ -19,6 +19,7 @@ ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
     if not name.startswith(("CMAKE_", "SIMPLE_LAYERNORM_", "SKBUILD_", "PYTEST_", "PYTHON"))
+    and not name.startswith(("PYTORCH_ROCM_", "ROCM_", "TORCH_CUDA_ARCH", "CUDA"))
 }
 if shutil.which("ccache"):
     ENVIRONMENT |= {f"CMAKE_{x}_COMPILER_LAUNCHER": "ccache" for x in ("CXX", "HIP", "CUDA")}

@@ -1,12 +1,38 @@
 """Stand-ins for what no machine here has: torch builds for GPUs, another torch version, a ROCm."""
 
+import re
 import shutil
 from pathlib import Path
 
-from environments import TORCH
+from environments import TORCH, run
 
-DEBIAN_CMAKE = Path("/usr/lib/x86_64-linux-gnu/cmake")
-DEBIAN_BITCODE = Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode")
+USR = Path("/usr")
+
+
+def debian_hip() -> tuple[Path, Path, str]:
+    """Of Debian's HIP: the folder of its CMake packages, its device libraries, its compiler."""
+    (hip_lang,) = USR.glob("lib/*/cmake/hip-lang")
+    device_libraries = [
+        *USR.glob("lib/*/amdgcn/bitcode"),  # Debian 12
+        *USR.glob("lib/llvm-*/lib/clang/*/amdgcn/bitcode"),  # Debian 13
+    ]
+    depends = run(["dpkg-query", "--show", "--showformat=${Depends}", "hipcc"])
+    (version,) = set(re.findall(r"clang-(\d+)", depends))
+    return hip_lang.parent, device_libraries[0], f"clang++-{version}"
+
+
+def debian_stand_in(folder: Path, device_libraries: str) -> Path:
+    """/usr as a Debian release has it that puts the device libraries there."""
+    packages, bitcode, _ = debian_hip()
+    links = {
+        "include/hip": USR / "include" / "hip",
+        f"lib/{packages.parent.name}/cmake": packages,
+        device_libraries: bitcode,
+    }
+    for name, target in links.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(target)
+    return folder
 
 
 def torch_stand_in(
@@ -43,10 +69,11 @@ def torch_stand_in(
 
 def rocm_stand_in(folder: Path, version: str | None = None) -> Path:
     """A folder laid out as /opt/rocm is, made of Debian's packages."""
+    packages, bitcode, clang = debian_hip()
     for name in ("hip-lang", "amd_comgr"):
         link = folder / "lib" / "cmake" / name
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(DEBIAN_CMAKE / name)
+        link.symlink_to(packages / name)
     shutil.copytree("/usr/include/hip", folder / "include" / "hip")
     if version is not None:
         major, minor = version.split(".")
@@ -56,8 +83,7 @@ def rocm_stand_in(folder: Path, version: str | None = None) -> Path:
     compiler = folder / "lib" / "llvm" / "bin" / "clang++"
     compiler.parent.mkdir(parents=True)
     compiler.write_text(
-        "#!/bin/sh\nexec clang++-15 --rocm-path=/usr "
-        f'--rocm-device-lib-path={DEBIAN_BITCODE} "$@"\n'
+        f'#!/bin/sh\nexec {clang} --rocm-path=/usr --rocm-device-lib-path={bitcode} "$@"\n'
     )
     compiler.chmod(0o755)
     (folder / "lib" / "llvm" / "lib").mkdir()

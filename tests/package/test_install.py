@@ -1,8 +1,12 @@
 """The ways in which people install from source, and what they are told when it cannot work."""
 
+import re
 import shutil
+import subprocess
 import sys
+import sysconfig
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,11 +32,17 @@ def test_isolated_build_links_the_installed_torch(make_venv: MakeVenv, source: P
     environment.run("-c", WORKS)
 
 
-def test_missing_torch_is_told_within_seconds(make_venv: MakeVenv, source: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [[], ["--no-build-isolation"]], ids=["isolated", "not isolated"]
+)
+def test_missing_torch_is_told_within_seconds(
+    make_venv: MakeVenv, source: Path, options: list[str]
+) -> None:
     environment = make_venv()
-    environment.pip("install", "scikit-build-core>=1.1", "ninja")
+    if options:
+        environment.pip("install", "scikit-build-core>=1.1", "ninja")
     start = time.monotonic()
-    output = environment.pip("install", "--no-build-isolation", source, fails=True)
+    output = environment.pip("install", *options, source, fails=True)
     assert time.monotonic() - start < 20
     assert "torch is not installed yet: install it first, version 2.11 or later" in output
     assert "Traceback" not in output
@@ -76,10 +86,8 @@ def test_uv_without_isolation_installs(make_venv: MakeVenv, source: Path) -> Non
 
 
 def test_sdist_holds_the_sources_and_builds_the_same_wheel(
-    builder: Venv, source: Path, wheel: Path, tmp_path: Path
+    builder: Venv, sdist: Path, wheel: Path, tmp_path: Path
 ) -> None:
-    builder.run("-m", "build", "--no-isolation", "--sdist", "-o", tmp_path, source)
-    (sdist,) = tmp_path.glob("*.tar.gz")
     run(["tar", "xf", sdist, "-C", tmp_path])
     (unpacked,) = filter(Path.is_dir, tmp_path.iterdir())
     metadata = (unpacked / "PKG-INFO").read_text()
@@ -134,20 +142,37 @@ def test_second_build_in_the_same_folder_links_the_torch_of_that_moment(
     first.run("-c", WORKS)
 
 
-def test_another_python_first_on_path_does_not_confuse_the_build(
-    builder: Venv, source: Path, tmp_path: Path
+def another_python(make_venv: MakeVenv) -> Path:
+    """A Python of another version, if the machine has one; else one of another environment."""
+    for minor in range(10, 20):
+        path = shutil.which(f"python3.{minor}")
+        if path and minor != sys.version_info.minor:
+            if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+                return Path(path)
+    return make_venv().python
+
+
+def test_another_python_on_path_and_in_the_build_folder_does_not_confuse_the_build(
+    make_venv: MakeVenv, builder: Venv, source: Path, tmp_path: Path
 ) -> None:
-    others = [p for p in map(shutil.which, ("python3.10", "python3.12")) if p]
-    others.append("/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable)
+    other = another_python(make_venv)
     for name in ("python", "python3"):
-        (tmp_path / name).symlink_to(others[0])
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {other} "$@"\n')
+        (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    folder = tmp_path / "wheel"
-    folder.mkdir()
+    folder = tmp_path / "build"
+    run(["cmake", "-G", "Ninja", "-S", source, "-B", folder, f"-DPython_EXECUTABLE={other}"])
+    assert f"Python_EXECUTABLE:UNINITIALIZED={other}" in (folder / "CMakeCache.txt").read_text()
+
+    wheels = tmp_path / "wheel"
     command = [builder.python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    run([*command, "-w", folder, source], PATH=path)
-    (wheel,) = folder.glob("*.whl")
+    run([*command, "-C", f"build-dir={folder}", "-w", wheels, source], PATH=path)
+    (wheel,) = wheels.glob("*.whl")
     assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        assert f"simple_layernorm/_C{sysconfig.get_config_var('EXT_SUFFIX')}" in archive.namelist()
+    cache = (folder / "CMakeCache.txt").read_text()
+    assert re.search(rf"^Python_EXECUTABLE:PATH={builder.python}3?$", cache, re.MULTILINE)
 
 
 def test_import_from_the_source_tree_says_to_install(make_venv: MakeVenv) -> None:

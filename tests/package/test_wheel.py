@@ -72,8 +72,9 @@ def test_wheel_requires_the_torch_minor_that_it_links(unpacked: Path) -> None:
     assert f"Requires-Dist: torch=={MINOR}.*" in metadata.read_text().splitlines()
 
 
-def test_usual_tools_find_nothing_wrong(wheel: Path, source: Path) -> None:
+def test_usual_tools_find_nothing_wrong(wheel: Path, sdist: Path, source: Path) -> None:
     run([sys.executable, "-m", "check_wheel_contents", wheel], cwd=source)
+    run([sys.executable, "-m", "twine", "check", "--strict", wheel, sdist])
     run([sys.executable, "-m", "validate_pyproject", source / "pyproject.toml"])
 
 
