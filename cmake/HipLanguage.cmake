@@ -1,5 +1,6 @@
 # CMake's HIP language, on a ROCm installation and on Debian's packages, which scatter ROCm over /usr.
 # Nothing is asked of the user, and ROCM_PATH is read, never set.
+include(PythonTorch)
 
 set(SIMPLE_LAYERNORM_DEBIAN_PREFIX /usr CACHE PATH "Where Debian's packages are unpacked")
 mark_as_advanced(SIMPLE_LAYERNORM_DEBIAN_PREFIX)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ ENVIRONMENT = {
 }
 if shutil.which("ccache"):
     ENVIRONMENT |= {f"CMAKE_{x}_COMPILER_LAUNCHER": "ccache" for x in ("CXX", "HIP", "CUDA")}
-    ENVIRONMENT |= {"CCACHE_BASEDIR": "/", "CCACHE_NOHASHDIR": "1"}
+    ENVIRONMENT |= {"CCACHE_BASEDIR": tempfile.gettempdir(), "CCACHE_NOHASHDIR": "1"}
     ENVIRONMENT["CCACHE_IGNOREOPTIONS"] = "-ffile-prefix-map=*"
 
 

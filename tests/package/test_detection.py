@@ -5,6 +5,7 @@ CMake like the real thing.
 """
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def with_torch(make_venv: MakeVenv, tmp_path: Path) -> Callable[..., list[str]]:
 def test_core_needs_neither_python_nor_torch(configure: Configure) -> None:
     facts = configure("-DSIMPLE_LAYERNORM_GPU=OFF", PATH="/usr/bin:/bin")
     assert facts["torch"] == facts["Python"] == "not used"
+
+
+def test_project_that_has_found_a_python_can_add_the_core(configure: Configure) -> None:
+    facts = configure(f"-DPython_EXECUTABLE={sys.executable}")
+    assert facts["torch"] == "not used"
 
 
 def test_cpu_torch_means_no_gpu_kernels(configure: Configure, builder: Venv) -> None:

@@ -127,19 +127,20 @@ def test_editable_install_works_from_anywhere_and_a_rebuild_reaches_it(
 
 
 def test_second_build_in_the_same_folder_links_the_torch_of_that_moment(
-    make_venv: MakeVenv, copy_source: CopySource, tmp_path: Path
+    make_venv: MakeVenv, builder: Venv, source: Path, wheel: Path, tmp_path: Path
 ) -> None:
     """Simulated: the second torch is the first one, saying another version."""
-    source = copy_source()
+    assert list(source.glob("build/cp*")), f"{wheel} was built there"
     info = "from simple_layernorm import _build_info as b; print(b.torch_version)"
-    first = make_venv().add_torch()
-    first.pip("install", "--no-deps", "--no-build-isolation", source)
-    assert (source / "build").is_dir()
-    second = make_venv().add_torch(torch_stand_in(tmp_path, version="2.12.5"))
-    second.pip("install", "--no-deps", "--no-build-isolation", source)
-    assert second.run("-c", info).strip() == "2.12.5"
-    first.pip("install", "--no-deps", "--no-build-isolation", "--force-reinstall", source)
-    first.run("-c", WORKS)
+    other = make_venv().add_torch(torch_stand_in(tmp_path, version="2.12.5"))
+    other.pip("install", "--no-deps", "--no-build-isolation", source)
+    assert other.run("-c", info).strip() == "2.12.5"
+
+    folder = tmp_path / "wheel"
+    folder.mkdir()
+    environment = make_venv().add_torch()
+    environment.pip("install", "--no-deps", build_wheel(builder, source, folder))
+    environment.run("-c", WORKS)
 
 
 def another_python(make_venv: MakeVenv) -> Path:
