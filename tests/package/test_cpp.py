@@ -26,16 +26,23 @@ def build(cmake: str, project: str, folder: Path, *options: str) -> None:
     run([cmake, "--build", folder, "-j2"])
 
 
+@pytest.fixture
+def folder(source: Path, tmp_path: Path) -> Path:
+    """A build folder as near to the sources as a wheel's: ccache then knows the objects."""
+    return source / "build" / tmp_path.name
+
+
 @pytest.fixture(scope="module")
 def prefix(source: Path, builder: Venv, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library with its operators, by cmake --install."""
-    folder = tmp_path_factory.mktemp("install")
+    cmake, folder = str(NEWEST_CMAKE), source / "build" / "installed"
     options = ["-DSIMPLE_LAYERNORM_GPU=OFF", "-DSIMPLE_LAYERNORM_TORCH=ON"]
     python = f"-DPython_EXECUTABLE={builder.python}"
-    run(["cmake", "-G", "Ninja", "-S", source, "-B", folder / "build", python, *options])
-    run(["cmake", "--build", folder / "build", "-j2"])
-    run(["cmake", "--install", folder / "build", "--prefix", folder / "prefix"])
-    return folder / "prefix"
+    run([cmake, "-G", "Ninja", "-S", source, "-B", folder, python, *options])
+    run([cmake, "--build", folder, "-j2"])
+    prefix = tmp_path_factory.mktemp("prefix")
+    run([cmake, "--install", folder, "--prefix", prefix])
+    return prefix
 
 
 @pytest.fixture(params=["wheel", "installed", "add_subdirectory", "FetchContent"])
@@ -52,29 +59,29 @@ def options(request: pytest.FixtureRequest, source: Path, builder: Venv) -> list
 
 
 def test_program_over_the_kernels_builds_and_runs(
-    cmake: str, options: list[str], tmp_path: Path
+    cmake: str, options: list[str], folder: Path
 ) -> None:
-    build(cmake, "kernels", tmp_path, "-DSIMPLE_LAYERNORM_GPU=OFF", *options)
-    output = run([tmp_path / "consumer"])
+    build(cmake, "kernels", folder, "-DSIMPLE_LAYERNORM_GPU=OFF", *options)
+    output = run([folder / "consumer"])
     assert output.startswith("cpu ")
     assert "expected a build with GPU kernels, but this one has none" in output
-    assert "libtorch" not in run(["ldd", tmp_path / "consumer"])
+    assert "libtorch" not in run(["ldd", folder / "consumer"])
 
 
 def test_program_over_the_operators_builds_and_runs(
-    cmake: str, options: list[str], tmp_path: Path
+    cmake: str, options: list[str], folder: Path
 ) -> None:
-    build(cmake, "operators", tmp_path, *options)
-    run([tmp_path / "functions"])
-    run([tmp_path / "dispatcher"])
+    build(cmake, "operators", folder, *options)
+    run([folder / "functions"])
+    run([folder / "dispatcher"])
 
 
 def test_program_that_also_uses_torchs_own_package_builds_and_runs(
-    cmake: str, options: list[str], builder: Venv, tmp_path: Path
+    cmake: str, options: list[str], builder: Venv, folder: Path
 ) -> None:
     torch = f"-DTorch_DIR={builder.site_packages / 'torch' / 'share' / 'cmake' / 'Torch'}"
-    build(cmake, "operators_and_torch", tmp_path, torch, *options)
-    run([tmp_path / "consumer"])
+    build(cmake, "operators_and_torch", folder, torch, *options)
+    run([folder / "consumer"])
 
 
 def test_core_configures_builds_and_installs_in_seconds(source: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ endif()
 if(ACQUIRE STREQUAL "find_package")
   find_package(simple_layernorm 0.1 REQUIRED COMPONENTS ${COMPONENTS})
 elseif(ACQUIRE STREQUAL "add_subdirectory")
-  add_subdirectory(${LIBRARY_SOURCE} simple_layernorm)
+  add_subdirectory(${LIBRARY_SOURCE} _deps/simple_layernorm-build)  # where FetchContent builds
 else()
   include(FetchContent)
   FetchContent_Declare(simple_layernorm SOURCE_DIR ${LIBRARY_SOURCE})
