@@ -50,6 +50,12 @@ def source(copy_source: Callable[[], Path]) -> Path:
     return copy_source()
 
 
+@pytest.fixture
+def build_folder(source: Path, tmp_path: Path) -> Path:
+    """As near to the sources as a wheel's build folder: ccache then knows the objects."""
+    return source / "build" / tmp_path.name
+
+
 @pytest.fixture(scope="session")
 def builder(make_venv: Callable[[], Venv]) -> Venv:
     """An environment with torch and the build requirements."""

@@ -26,12 +26,6 @@ def build(cmake: str, project: str, folder: Path, *options: str) -> None:
     run([cmake, "--build", folder, "-j2"])
 
 
-@pytest.fixture
-def folder(source: Path, tmp_path: Path) -> Path:
-    """A build folder as near to the sources as a wheel's: ccache then knows the objects."""
-    return source / "build" / tmp_path.name
-
-
 @pytest.fixture(scope="module")
 def prefix(source: Path, builder: Venv, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library with its operators, by cmake --install."""
@@ -59,29 +53,29 @@ def options(request: pytest.FixtureRequest, source: Path, builder: Venv) -> list
 
 
 def test_program_over_the_kernels_builds_and_runs(
-    cmake: str, options: list[str], folder: Path
+    cmake: str, options: list[str], build_folder: Path
 ) -> None:
-    build(cmake, "kernels", folder, "-DSIMPLE_LAYERNORM_GPU=OFF", *options)
-    output = run([folder / "consumer"])
+    build(cmake, "kernels", build_folder, "-DSIMPLE_LAYERNORM_GPU=OFF", *options)
+    output = run([build_folder / "consumer"])
     assert output.startswith("cpu ")
     assert "expected a build with GPU kernels, but this one has none" in output
-    assert "libtorch" not in run(["ldd", folder / "consumer"])
+    assert "libtorch" not in run(["ldd", build_folder / "consumer"])
 
 
 def test_program_over_the_operators_builds_and_runs(
-    cmake: str, options: list[str], folder: Path
+    cmake: str, options: list[str], build_folder: Path
 ) -> None:
-    build(cmake, "operators", folder, *options)
-    run([folder / "functions"])
-    run([folder / "dispatcher"])
+    build(cmake, "operators", build_folder, *options)
+    run([build_folder / "functions"])
+    run([build_folder / "dispatcher"])
 
 
 def test_program_that_also_uses_torchs_own_package_builds_and_runs(
-    cmake: str, options: list[str], builder: Venv, folder: Path
+    cmake: str, options: list[str], builder: Venv, build_folder: Path
 ) -> None:
     torch = f"-DTorch_DIR={builder.site_packages / 'torch' / 'share' / 'cmake' / 'Torch'}"
-    build(cmake, "operators_and_torch", folder, torch, *options)
-    run([folder / "consumer"])
+    build(cmake, "operators_and_torch", build_folder, torch, *options)
+    run([build_folder / "consumer"])
 
 
 def test_core_configures_builds_and_installs_in_seconds(source: Path, tmp_path: Path) -> None:

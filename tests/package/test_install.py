@@ -154,26 +154,27 @@ def another_python(make_venv: MakeVenv) -> Path:
 
 
 def test_another_python_on_path_and_in_the_build_folder_does_not_confuse_the_build(
-    make_venv: MakeVenv, builder: Venv, source: Path, tmp_path: Path
+    make_venv: MakeVenv, builder: Venv, source: Path, build_folder: Path, tmp_path: Path
 ) -> None:
     other = another_python(make_venv)
     for name in ("python", "python3"):
         (tmp_path / name).write_text(f'#!/bin/sh\nexec {other} "$@"\n')
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    folder = tmp_path / "build"
-    run(["cmake", "-G", "Ninja", "-S", source, "-B", folder, f"-DPython_EXECUTABLE={other}"])
-    assert f"Python_EXECUTABLE:UNINITIALIZED={other}" in (folder / "CMakeCache.txt").read_text()
+    options = ["-G", "Ninja", f"-DPython_EXECUTABLE={other}"]
+    run(["cmake", "-S", source, "-B", build_folder, *options])
+    cache = build_folder / "CMakeCache.txt"
+    assert f"Python_EXECUTABLE:UNINITIALIZED={other}" in cache.read_text()
 
     wheels = tmp_path / "wheel"
     command = [builder.python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    run([*command, "-C", f"build-dir={folder}", "-w", wheels, source], PATH=path)
+    run([*command, "-C", f"build-dir={build_folder}", "-w", wheels, source], PATH=path)
     (wheel,) = wheels.glob("*.whl")
     assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
         assert f"simple_layernorm/_C{sysconfig.get_config_var('EXT_SUFFIX')}" in archive.namelist()
-    cache = (folder / "CMakeCache.txt").read_text()
-    assert re.search(rf"^Python_EXECUTABLE:PATH={builder.python}3?$", cache, re.MULTILINE)
+    chosen = rf"^Python_EXECUTABLE:PATH={builder.python}3?$"
+    assert re.search(chosen, cache.read_text(), re.MULTILINE)
 
 
 def test_import_from_the_source_tree_says_to_install(make_venv: MakeVenv) -> None:
