@@ -144,8 +144,8 @@ struct TileRegisters {
   }
 };
 
-/// The same bits with a row in every lane, and rstd as row_statistics() has it for rows that need no
-/// more than its plain case.
+/// The same bits with a row in every lane, and rstd as row_statistics() has it for rows that need
+/// no more than its plain case.
 template <class X, class T = Compute<X>>
 KERNEL_INLINE void moments_of_tile(Rows<X> rows, T eps, Kept<T>& kept, Moments<T>* moments,
                                    T* rstd) {

@@ -165,7 +165,7 @@ TEST(CpuBackward, GradInputOfARowDependsOnTheRowAlone) {
       Problem all(rows, cols, dtype);
       Forward f(all);
       const Backward together(all, f);
-      for (std::int64_t r = 0; r<rows; r += rows> 4 ? 23 : 1) {
+      for (std::int64_t r = 0; r < rows; r += rows > 4 ? 23 : 1) {
         Problem alone(1, cols, dtype, all.parameters, cols + 5, r % 5);
         for (std::int64_t c = 0; c < cols; ++c) {
           alone.x.set(0, c, all.x.get(r, c));

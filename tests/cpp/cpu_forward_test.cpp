@@ -109,7 +109,7 @@ TEST(CpuForward, BitsOfARowDependOnTheRowAlone) {
       Problem all(rows, cols, dtype);
       const Forward together(all);
       const Forward shared(all, on(3));
-      for (std::int64_t r = 0; r<rows; r += rows> 4 ? 23 : 1) {
+      for (std::int64_t r = 0; r < rows; r += rows > 4 ? 23 : 1) {
         Problem alone(1, cols, dtype, all.parameters, cols + 5, r % 5);
         for (std::int64_t c = 0; c < cols; ++c) alone.x.set(0, c, all.x.get(r, c));
         const Forward single(alone, cpu::serial_for, 1);
