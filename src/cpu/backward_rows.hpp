@@ -12,17 +12,12 @@ namespace {
 /// Sums over columns of a row, which its averages are made of.
 template <class T>
 struct GradientSums {
-  T x0 = T(0);
-  T h = T(0);
-  T h_x0 = T(0);
+  T x0;
+  T h;
+  T h_x0;
 
-  KERNEL_INLINE void operator+=(GradientSums other) {
-    x0 += other.x0;
-    h += other.h;
-    h_x0 += other.h_x0;
-  }
-  KERNEL_INLINE GradientAverages<T> averages(std::int64_t cols) const {
-    return gradient_averages(x0, h, h_x0, T(1) / static_cast<T>(cols));
+  KERNEL_INLINE GradientSums operator+(GradientSums other) const {
+    return {x0 + other.x0, h + other.h, h_x0 + other.h_x0};
   }
 };
 
@@ -33,8 +28,11 @@ struct GradientRow {
   X* grad_input;
   T mean;
   T rstd;
-  GradientSums<T> sums;
   GradientAverages<T> average;
+
+  KERNEL_INLINE void finish(GradientSums<T> sums, std::int64_t cols) {
+    average = gradient_averages(sums.x0, sums.h, sums.h_x0, T(1) / static_cast<T>(cols));
+  }
 };
 
 template <class X, class T = Compute<X>>
@@ -51,34 +49,53 @@ KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64
   return r;
 }
 
+/// Numbers of a tile of rows of one chunk that the first pass leaves for the second, if kKept<X>: a
+/// third of a first-level cache. 16-bit backward at 4096 x 768 is 1.2 times as fast with them, and
+/// as slow as without if there are twice as many.
+constexpr std::int64_t kMostKeptGradients = 2048;
+template <class T>
+struct alignas(64) KeptGradients {
+  T x0[kMostKeptGradients];
+  T g[kMostKeptGradients];
+};
+
 /// Sums of a chunk. kInput: grad_input is wanted, so that h matters; its cache lines are fetched
-/// meanwhile, unless it is null.
-template <bool kInput, class X, class T = Compute<X>>
-KERNEL_INLINE GradientSums<T> sums_of_chunk(const X* g, const X* x, T mean, T rstd, const T* weight,
-                                            std::int64_t cols, X* grad_input) {
+/// meanwhile if `fetched`. kKeep: the numbers are left in `kept`, from `at` on.
+template <bool kInput, bool kKeep, class X, class T = Compute<X>>
+KERNEL_INLINE GradientSums<T> sums_of_chunk(const GradientRow<X>& r, Chunk chunk, const T* weight,
+                                            bool fetched, KeptGradients<T>& kept, std::int64_t at) {
   using V = Vector<T>;
   V sum_x0(T(0));
   V sum_h(T(0));
   V sum_h_x0(T(0));
-  for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-    const V x0 = keep<X>(normalise_stored(load(x + col, part), V(mean), V(rstd)), part);
+  const X* const x = r.x + chunk.begin;
+  const X* const from = r.g + chunk.begin;
+  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
+    const V x0 = keep<X>(normalise_stored(load(x + col, part), V(r.mean), V(r.rstd)), part);
     sum_x0 = sum_x0 + x0;
-    if constexpr (kInput) {
-      if (grad_input != nullptr) prefetch_to_write(grad_input + col);
-      const V h = load(g + col, part) * load(weight + col, Whole{});
-      sum_h = sum_h + h;
-      sum_h_x0 = fma(h, x0, sum_h_x0);
+    if constexpr (kKeep) store(kept.x0 + at + col, x0, Whole{});
+    if constexpr (kInput || kKeep) {
+      const V g = load(from + col, part);
+      if constexpr (kKeep) store(kept.g + at + col, g, Whole{});
+      if constexpr (kInput) {
+        if (fetched) prefetch_to_write(r.grad_input + chunk.begin + col);
+        const V h = g * load(weight + col, Whole{});
+        sum_h = sum_h + h;
+        sum_h_x0 = fma(h, x0, sum_h_x0);
+      }
     }
   });
   return {total(sum_x0), total(sum_h), total(sum_h_x0)};
 }
 
-/// Gradients of a chunk of some rows. weight_sums and bias_sums are null if not wanted. Meanwhile
-/// the cache lines are fetched that lie next_g and next_x further on.
-template <bool kInput, Store kStore, class X, class T = Compute<X>>
+/// Gradients of a chunk of some rows, kKeep: of numbers that were left in `kept`. weight_sums and
+/// bias_sums are null if not wanted. Meanwhile the cache lines are fetched that lie next_g and
+/// next_x further on.
+template <bool kInput, bool kKeep, Store kStore, class X, class T = Compute<X>>
 KERNEL_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count, Chunk chunk,
                                   const T* weight, T* weight_sums, T* bias_sums,
-                                  std::int64_t next_g, std::int64_t next_x) {
+                                  std::int64_t next_g, std::int64_t next_x,
+                                  const KeptGradients<T>& kept) {
   using V = Vector<T>;
   for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
     const std::int64_t col = chunk.begin + i;
@@ -90,12 +107,15 @@ KERNEL_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count
     if (bias_sums != nullptr) bias_sum = load(bias_sums + col, Whole{});
     for (std::int64_t row = 0; row < count; ++row) {
       const GradientRow<X>& r = rows[row];
-      const V g = load(r.g + col, part);
+      const std::int64_t at = row * padded_cols(chunk.cols) + i;
+      const V g = kKeep ? load(kept.g + at, Whole{}) : load(r.g + col, part);
       prefetch_to_read(r.g + next_g + col);
       bias_sum = bias_sum + g;
       if (!kInput && weight_sums == nullptr) continue;
       prefetch_to_read(r.x + next_x + col);
-      const V x_hat = normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
+      const V x_hat =
+          kKeep ? load(kept.x0 + at, Whole{}) - V(r.average.x0)
+                : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
         store<kStore>(r.grad_input + col,
@@ -117,17 +137,25 @@ void clear(T* sums, Chunk chunk) {
 }
 
 /// Rows that the second pass reads together, so that the sums of a column are loaded and stored
-/// once for them. 8 rows of 768 columns are no faster than 4, 2 are slower beyond the second-level
-/// cache (backward at 4096 x 768); at 64 columns 8 are 1.1 times as fast as 4.
-constexpr int kMostGradientTileRows = 8;
+/// once for them: 8 narrow ones are 1.1 times as fast as 4 (65536 x 64), 8 of 768 columns are not.
+/// Of kept rows, as many as there is room for.
+constexpr int kMostGradientTileRows = 32;
 constexpr std::int64_t kNarrowRow = 256;
-constexpr std::int64_t kGradientTileBytes = 524288;
+/// Input and grad_output of a tile: in the first-level cache beside their sums and grad_input (1.05
+/// times as fast in float32 at 4096 x 768 as in the second), or in the second-level cache.
+constexpr std::int64_t kGradientTileBytes = 16384;
+constexpr std::int64_t kLongGradientTileBytes = 524288;
 
 template <class X>
 KERNEL_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
-  const std::int64_t most = cols <= kNarrowRow ? kMostGradientTileRows : 4;
-  const std::int64_t rows = kGradientTileBytes / (2 * cols * static_cast<std::int64_t>(sizeof(X)));
-  return rows < 1 ? 1 : rows < most ? rows : most;
+  const bool one_chunk = cols <= kChunkCols;
+  const std::int64_t bytes = one_chunk ? kGradientTileBytes : kLongGradientTileBytes;
+  const std::int64_t most = kKept<X> && one_chunk ? kMostKeptGradients / padded_cols(cols)
+                            : cols <= kNarrowRow  ? 8
+                                                  : 4;
+  const std::int64_t fitting = bytes / (2 * cols * static_cast<std::int64_t>(sizeof(X)));
+  const std::int64_t rows = fitting < most ? fitting : most;
+  return rows < 1 ? 1 : rows < kMostGradientTileRows ? rows : kMostGradientTileRows;
 }
 
 template <class X, bool kInput>
@@ -153,34 +181,38 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
     }
     return weight;
   };
-  for (; begin < end; begin += tile) {
-    const std::int64_t count = end - begin < tile ? end - begin : tile;
-    GradientRow<X> rows[kMostGradientTileRows];
-    for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
-    for (std::int64_t i = 0; needs_input && i < chunks; ++i) {
-      const Chunk chunk = chunk_of(cols, i);
-      const T* w = weight_of(chunk);
-      for (std::int64_t r = 0; r < count; ++r) {
-        rows[r].sums += sums_of_chunk<kInput>(
-            rows[r].g + chunk.begin, rows[r].x + chunk.begin, rows[r].mean, rows[r].rstd, w,
-            chunk.cols, kInput && !streamed ? rows[r].grad_input + chunk.begin : nullptr);
+  const auto run_tiles = [&]<bool kKeep, Store kStore>() {
+    KeptGradients<T> kept;
+    for (; begin < end; begin += tile) {
+      const std::int64_t count = end - begin < tile ? end - begin : tile;
+      GradientRow<X> rows[kMostGradientTileRows];
+      GradientSums<T> sums[kMostGradientTileRows];
+      for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
+      for (std::int64_t i = 0; needs_input && i < chunks; ++i) {
+        const Chunk chunk = chunk_of(cols, i);
+        const T* w = weight_of(chunk);
+        for (std::int64_t r = 0; r < count; ++r) {
+          const GradientSums<T> part = sums_of_chunk<kInput, kKeep>(
+              rows[r], chunk, w, kStore != Store::streamed, kept, r * padded_cols(cols));
+          sums[r] = i == 0 ? part : sums[r] + part;
+        }
+      }
+      for (std::int64_t r = 0; needs_input && r < count; ++r) rows[r].finish(sums[r], cols);
+      for (std::int64_t i = 0; i < chunks; ++i) {
+        const Chunk chunk = chunk_of(cols, i);
+        apply_to_chunk<kInput, kKeep, kStore>(rows, count, chunk, weight_of(chunk), weight_sums,
+                                              bias_sums, tile * a.grad_output_row_stride,
+                                              tile * a.row_stride, kept);
       }
     }
-    for (std::int64_t r = 0; r < count; ++r) rows[r].average = rows[r].sums.averages(cols);
-    for (std::int64_t i = 0; i < chunks; ++i) {
-      const Chunk chunk = chunk_of(cols, i);
-      const auto apply = [&]<Store kStore>() KERNEL_LAMBDA {
-        apply_to_chunk<kInput, kStore>(rows, count, chunk, weight_of(chunk), weight_sums, bias_sums,
-                                       tile * a.grad_output_row_stride, tile * a.row_stride);
-      };
-      if (kInput && streamed) {
-        apply.template operator()<Store::streamed>();
-      } else {
-        apply.template operator()<Store::any>();
-      }
-    }
+  };
+  if (kKept<X> && needs_input && chunks == 1) {
+    if (streamed)
+      return run_tiles.template operator()<kKept<X>, Store::streamed>(), finish_streams();
+    return run_tiles.template operator()<kKept<X>, Store::any>();
   }
-  if (streamed) finish_streams();
+  if (streamed) return run_tiles.template operator()<false, Store::streamed>(), finish_streams();
+  run_tiles.template operator()<false, Store::any>();
 }
 
 /// The sums of all chunks of all rows, then the gradients: two rounds of tasks, a task per chunk,
@@ -201,6 +233,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
   };
 
+  KeptGradients<T> none;
   GradientSums<T>* parts = static_cast<GradientSums<T>*>(chunk_sums);
   if (needs_input) {
     on_threads(threads, chunks, [&](std::int64_t i) {
@@ -209,13 +242,13 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
       const T* weight = weight_of(chunk, buffer);
       for (std::int64_t r = 0; r < count; ++r) {
         parts[r * chunks + i] =
-            sums_of_chunk<kInput>(rows[r].g + chunk.begin, rows[r].x + chunk.begin, rows[r].mean,
-                                  rows[r].rstd, weight, chunk.cols, static_cast<X*>(nullptr));
+            sums_of_chunk<kInput, false>(rows[r], chunk, weight, false, none, 0);
       }
     });
     for (std::int64_t r = 0; r < count; ++r) {
-      for (std::int64_t i = 0; i < chunks; ++i) rows[r].sums += parts[r * chunks + i];
-      rows[r].average = rows[r].sums.averages(a.cols);
+      GradientSums<T> sums = parts[r * chunks];
+      for (std::int64_t i = 1; i < chunks; ++i) sums = sums + parts[r * chunks + i];
+      rows[r].finish(sums, a.cols);
     }
   }
   on_threads(threads, chunks, [&](std::int64_t i) {
@@ -226,9 +259,9 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     clear(bias_sums, chunk);
     constexpr std::int64_t kTogether = 4;
     for (std::int64_t r = 0; r < count; r += kTogether) {
-      apply_to_chunk<kInput, Store::any>(
+      apply_to_chunk<kInput, false, Store::any>(
           rows + r, count - r < kTogether ? count - r : kTogether, chunk, weight, weight_sums,
-          bias_sums, kTogether * a.grad_output_row_stride, kTogether * a.row_stride);
+          bias_sums, kTogether * a.grad_output_row_stride, kTogether * a.row_stride, none);
     }
   });
 }

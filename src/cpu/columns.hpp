@@ -9,6 +9,11 @@
 namespace simple_layernorm::cpu {
 namespace {
 
+/// Whether a pass over short rows of X leaves its numbers for the next, because to convert X is
+/// work.
+template <class X>
+constexpr bool kKept = sizeof(X) == 2;
+
 struct Chunk {
   std::int64_t begin;
   std::int64_t cols;

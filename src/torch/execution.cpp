@@ -1,5 +1,6 @@
 #include "torch/execution.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -24,7 +25,10 @@ class Workspace {
  public:
   Workspace(std::size_t bytes, c10::Device device) {
     if (bytes == 0) return;
-    bytes_ = at::empty({static_cast<std::int64_t>(bytes)}, at::device(device).dtype(at::kByte));
+    const auto size = static_cast<std::int64_t>(bytes);
+    // On the CPU without the dispatcher, as results are allocated.
+    bytes_ = device.is_cpu() ? at::Tensor(at::detail::empty_cpu({size}, at::kByte))
+                             : at::empty({size}, at::device(device).dtype(at::kByte));
   }
   void* data() const { return bytes_.defined() ? bytes_.mutable_data_ptr() : nullptr; }
 
