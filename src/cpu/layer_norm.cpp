@@ -2,6 +2,7 @@
 // them.
 
 #include <algorithm>
+#include <cstddef>
 
 #include "cpu/kernels.hpp"
 
@@ -77,6 +78,13 @@ struct SumsLayout {
   }
 };
 
+/// All that the backward pass needs, and how much of it a small call finds on its own stack: an
+/// allocation takes as long as its rows (8 x 64).
+std::size_t backward_bytes(const LayerNormBackward& a) {
+  return SumsLayout(a).bytes() + chunk_sums_bytes(a.rows, a.cols);
+}
+constexpr std::size_t kSmallBytes = 4096;
+
 }  // namespace
 
 void run_tasks(const ParallelFor& parallel_for, std::int64_t tasks, const void* context,
@@ -105,12 +113,15 @@ void layer_norm_forward(const LayerNormForward& a, void* workspace,
 }
 
 std::size_t layer_norm_backward_workspace(const LayerNormBackward& a) {
-  return SumsLayout(a).bytes() + chunk_sums_bytes(a.rows, a.cols);
+  const std::size_t bytes = backward_bytes(a);
+  return bytes <= kSmallBytes ? 0 : bytes;
 }
 
 void layer_norm_backward(const LayerNormBackward& a, void* workspace,
                          const ParallelFor& parallel_for) {
   if (a.cols == 0) return;
+  alignas(64) std::byte small[kSmallBytes];
+  if (backward_bytes(a) <= kSmallBytes) workspace = small;
   const Kernels& level = kernels();
   const Blocks blocks = blocks_of(a.rows);
   const SumsLayout sums(a);

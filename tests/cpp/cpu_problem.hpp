@@ -233,7 +233,8 @@ struct Backward {
     std::vector<std::max_align_t> workspace(
         cpu::layer_norm_backward_workspace(a) / sizeof(std::max_align_t) + 5);
     std::memset(workspace.data(), 0xff, workspace.size() * sizeof(std::max_align_t));
-    cpu::layer_norm_backward(a, Forward::aligned(workspace), threads);
+    const bool needs_one = cpu::layer_norm_backward_workspace(a) > 0;
+    cpu::layer_norm_backward(a, needs_one ? Forward::aligned(workspace) : nullptr, threads);
   }
 };
 
