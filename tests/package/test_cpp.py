@@ -1,9 +1,9 @@
 """C++ programs over the library, by every way in which CMake gets hold of it."""
 
 import re
+import resource
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -78,14 +78,20 @@ def test_program_that_also_uses_torchs_own_package_builds_and_runs(
     run([build_folder / "consumer"])
 
 
-def test_core_configures_builds_and_installs_in_seconds(source: Path, tmp_path: Path) -> None:
-    start = time.monotonic()
+def test_core_configures_builds_and_installs_without_python_and_torch_in_little_time(
+    source: Path, build_folder: Path, tmp_path: Path
+) -> None:
+    def seconds_of_commands() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    start = seconds_of_commands()
     variables = {"PATH": "/usr/bin:/bin"}  # a Python without torch
     options = ["-G", "Ninja", "-DSIMPLE_LAYERNORM_GPU=OFF"]
-    run(["cmake", "-S", source, "-B", tmp_path / "build", *options], **variables)
-    run(["cmake", "--build", tmp_path / "build", "-j2"], **variables)
-    run(["cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "prefix"], **variables)
-    assert time.monotonic() - start < 120
+    run(["cmake", "-S", source, "-B", build_folder, *options], **variables)
+    run(["cmake", "--build", build_folder, "-j2"], **variables)
+    run(["cmake", "--install", build_folder, "--prefix", tmp_path / "prefix"], **variables)
+    assert seconds_of_commands() - start < 150  # of one processor, whatever else it has to do
     installed = {str(p.relative_to(tmp_path / "prefix")) for p in (tmp_path / "prefix").rglob("*")}
     assert "include/simple_layernorm/cpu.hpp" in installed
     assert "share/cmake/simple_layernorm/simple_layernormConfig.cmake" in installed
