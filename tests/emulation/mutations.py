@@ -46,7 +46,7 @@ MISTAKES = [
     Mistake("slot read unwritten", r"lane < waves \? (.*) : T\(0\)", r"\1"),
     Mistake("eps dropped", r"\(variance \+ scaled_eps\)", "(variance)"),
     Mistake("mean not corrected", r"const T tail = s1 \* inverse_n;", "const T tail = T(0);"),
-    Mistake("squares not corrected", r"std::fma\(-s1, tail, s2\)", "s2"),
+    Mistake("squares not corrected", r"(?:std::)?fma\(-s1, tail, s2\)", "s2"),
     Mistake("large rows not rescued", r"return Limits<T>::shrink;", "return T(1);"),
     Mistake("small rows not rescued", r"lost \? Limits<T>::grow : T\(1\)", "T(1)"),
     Mistake("wrong count of a merge", r"a\.count \+ b\.count", "a.count"),
