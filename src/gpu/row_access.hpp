@@ -66,16 +66,10 @@ class AlignedAccess {
 
   static __device__ void load_parameter(const Parameter* p, float if_absent, std::int64_t col,
                                         bool exists, float (&values)[kSize]) {
-    constexpr int kPart = kPackSize<Parameter>;
-#pragma unroll
-    for (int i = 0; i < kSize; i += kPart) {
-      float part[kPart];
-      Pack pack = pack_of<Parameter>(if_absent);
-      if (exists && p != nullptr) pack = load_aligned(p + col + i);
-      expand<Parameter>(pack, part, {});
-#pragma unroll
-      for (int j = 0; j < kPart; ++j) values[i + j] = part[j];
-    }
+    using Values = PackedValues<Parameter, kSize>;
+    Values packed = Values::all(if_absent);
+    if (exists && p != nullptr) packed = Values::load(p + col);
+    packed.expand_to(values, {});
   }
 
   const Parameter* weight_;

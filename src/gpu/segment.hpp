@@ -25,6 +25,35 @@ struct RowShape {
   }
 };
 
+/// Which columns of a row one of kLanes lanes holds.
+template <class Element, bool kHasTail, int kLanes>
+class LaneColumns {
+  static constexpr int kSize = kPackSize<Element>;
+
+ public:
+  /// Of the segment that starts at pack `first`, and of the row's tail if this segment has it.
+  __device__ __forceinline__ void place(const RowShape<Element>& shape, int first, bool has_tail) {
+    const int lane = threadIdx.x % kLanes;
+    left_ = shape.packs - first - lane;
+    col_ = std::int64_t{first + lane} * kSize;
+    owns_tail_ = kHasTail && has_tail && lane < shape.tail;
+    tail_col_ = shape.first_tail_col() + lane;
+  }
+
+  /// Whether the lane's pack k lies within the row.
+  __device__ bool holds(int k) const { return k * kLanes < left_; }
+  /// First column of pack k.
+  __device__ std::int64_t col_of(int k) const { return col_ + k * kLanes * kSize; }
+  __device__ bool owns_tail() const { return owns_tail_; }
+  __device__ std::int64_t tail_col() const { return tail_col_; }
+
+ private:
+  int left_;          ///< packs from this lane's first to the row's end; may be negative
+  std::int64_t col_;  ///< first column of this lane's first pack
+  std::int64_t tail_col_;
+  bool owns_tail_;
+};
+
 /// Mean and rstd for the backward pass, if they are wanted.
 __device__ inline void store_statistics(const LayerNormForward& a, std::int64_t row,
                                         const RowStatistics<float>& s) {
@@ -60,14 +89,9 @@ class Segment {
   static constexpr int kSize = kPackSize<Element>;
   static constexpr int kAllPacks = kLanes * kPacks;
 
-  /// Fixes which columns this lane holds: of the segment that starts at pack `first` of a row, and
-  /// of the row's tail if this segment has it.
+  /// Fixes which columns this lane holds: see LaneColumns.
   __device__ __forceinline__ void place(const RowShape<Element>& shape, int first, bool has_tail) {
-    const int lane = threadIdx.x % kLanes;
-    left_ = shape.packs - first - lane;
-    col_ = std::int64_t{first + lane} * kSize;
-    owns_tail_ = Access::kHasTail && has_tail && lane < shape.tail;
-    tail_col_ = shape.first_tail_col() + lane;
+    columns_.place(shape, first, has_tail);
   }
 
   /// Reads the segment of `row`, multiplied with `scale`, a power of two. Lanes beyond the row's
@@ -77,7 +101,7 @@ class Segment {
     for (int k = 0; k < kPacks; ++k) {
       packs_[k] = holds(k) ? Access::load_input(row + col_of(k)) : Pack{};
     }
-    tail_ = owns_tail_ ? gpu::load<float>(row + tail_col_) : 0.0f;
+    tail_ = columns_.owns_tail() ? gpu::load<float>(row + columns_.tail_col()) : 0.0f;
     if (scale != 1.0f) multiply(scale);
   }
 
@@ -93,7 +117,7 @@ class Segment {
     }
     const float shift = group_sum<kLanes>(total) * inverse_n;
 
-    const float tail = owns_tail_ ? tail_ - shift : 0.0f;
+    const float tail = columns_.owns_tail() ? tail_ - shift : 0.0f;
     float s1 = tail;
     float s2 = tail * tail;
 #pragma unroll
@@ -138,9 +162,9 @@ class Segment {
 
   __device__ __forceinline__ void write_tail(const Access& access, std::int64_t row_start,
                                              const RowStatistics<float>& s) const {
-    if (!owns_tail_) return;
-    access.store_tail(row_start + tail_col_, tail_col_,
-                      normalise(tail_, s.shift, s.rstd, s.offset));
+    if (!columns_.owns_tail()) return;
+    const std::int64_t col = columns_.tail_col();
+    access.store_tail(row_start + col, col, normalise(tail_, s.shift, s.rstd, s.offset));
   }
 
   /// Writes all outputs of the segment.
@@ -168,15 +192,12 @@ class Segment {
     tail_ *= scale;
   }
 
-  __device__ bool holds(int k) const { return k * kLanes < left_; }
-  __device__ std::int64_t col_of(int k) const { return col_ + k * kLanes * kSize; }
+  __device__ bool holds(int k) const { return columns_.holds(k); }
+  __device__ std::int64_t col_of(int k) const { return columns_.col_of(k); }
 
+  LaneColumns<Element, Access::kHasTail, kLanes> columns_;
   Pack packs_[kPacks];
-  float tail_;        ///< the column after the last pack that this lane owns, or zero
-  int left_;          ///< packs from this lane's first to the row's end; may be negative
-  std::int64_t col_;  ///< first column of this lane's first pack
-  std::int64_t tail_col_;
-  bool owns_tail_;
+  float tail_;  ///< the column after the last pack that this lane owns, or zero
 };
 
 }  // namespace simple_layernorm::gpu
