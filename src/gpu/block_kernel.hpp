@@ -155,7 +155,7 @@ void launch_block(const LayerNormForward& a, int threads, const DeviceProperties
                   void* stream) {
   for (std::int64_t first = 0; first < a.rows; first += kMostBlocks) {
     const std::int64_t blocks = std::min(a.rows - first, kMostBlocks);
-    launch(layer_norm_forward_block<Element, Access, kIndex>, blocks, threads, stream, a, first,
+    launch(layer_norm_forward_block<Element, Access, kIndex>, blocks, threads, 0, stream, a, first,
            is_cold(blocks, device));
   }
 }
@@ -167,10 +167,10 @@ void launch_split(const LayerNormForward& a, int pieces, int threads,
                   const DeviceProperties& device, void* workspace, void* stream) {
   const auto kernel = layer_norm_forward_split<Element, Access, kIndex>;
   const std::int64_t resident =
-      std::int64_t{device.multiprocessors} * blocks_per_multiprocessor(kernel, threads);
+      std::int64_t{device.multiprocessors} * blocks_per_multiprocessor(kernel, threads, 0);
   const std::int64_t blocks = std::min(a.rows, resident / pieces) * pieces;
   fill_bytes(workspace, 0xff, SplitWorkspace::bytes(a.rows, pieces), stream);
-  launch(kernel, blocks, threads, stream, a, SplitWorkspace(workspace, a.rows, pieces),
+  launch(kernel, blocks, threads, 0, stream, a, SplitWorkspace(workspace, a.rows, pieces),
          is_cold(blocks, device));
 }
 

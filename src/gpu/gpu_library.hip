@@ -8,9 +8,11 @@
 #include "gpu/architectures.hpp"
 #include "gpu/elements.hpp"
 #include "gpu/gpu_runtime.hpp"
+#include "gpu/gradient_handover.hpp"
 #include "gpu/handover.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/library_interface.hpp"
+#include "gpu/partial_sums.hpp"
 
 namespace simple_layernorm::gpu {
 namespace {
@@ -23,7 +25,8 @@ struct Device {
 Device read_device(int index) {
   DeviceProperties_t properties;
   check(SIMPLE_LAYERNORM_RUNTIME(GetDeviceProperties)(&properties, index), "GetDeviceProperties");
-  return {{properties.warpSize, properties.multiProcessorCount}, architecture_of(properties)};
+  return {{properties.warpSize, properties.multiProcessorCount, room_of(properties)},
+          architecture_of(properties)};
 }
 
 /// Properties of the current device, read once per device: the query takes milliseconds.
@@ -77,20 +80,47 @@ void launch_forward(const LayerNormForward& a, void* workspace, void* stream) {
   });
 }
 
+BackwardPlan plan_of(const LayerNormBackward& a, const DeviceProperties& device) {
+  return plan_backward(a.rows, a.cols, static_cast<int>(size_of(a.input_dtype)),
+                       static_cast<int>(size_of(a.output_dtype())), device);
+}
+
+std::size_t backward_workspace(const LayerNormBackward& a) {
+  const BackwardPlan plan = plan_of(a, usable_device());
+  if (plan.kernel == BackwardKernel::general) return general_backward_workspace(a, plan);
+  const bool splits = plan.kernel == BackwardKernel::split;
+  return PartialSums<float>::bytes(a, plan.groups) +
+         (splits ? SumsExchange::bytes(a.rows, plan.pieces) : 0);
+}
+
+void launch_backward(const LayerNormBackward& a, void* workspace, void* stream) {
+  const DeviceProperties& device = usable_device();
+  if (a.cols == 0) return;
+  const BackwardPlan plan = plan_of(a, device);
+  if (plan.kernel == BackwardKernel::general) {
+    return launch_backward_general(a, plan, workspace, stream);
+  }
+  if (a.rows == 0) return launch_sum(a, PartialSums<float>(a, 0, workspace), stream);
+  with_packed_type(a.input_dtype, [&](auto element) {
+    using Element = decltype(element);
+    if (plan.kernel == BackwardKernel::lanes) {
+      launch_backward_lanes<Element>(a, plan, workspace, stream);
+    } else if (plan.kernel == BackwardKernel::block) {
+      launch_backward_block<Element>(a, plan, workspace, stream);
+    } else {
+      launch_backward_split<Element>(a, plan, device, workspace, stream);
+    }
+  });
+}
+
 const LibraryInterface interface{
     SIMPLE_LAYERNORM_LANGUAGE,
     SIMPLE_LAYERNORM_GPU_ARCHITECTURES,
     [] { return current_device().architecture; },
     forward_workspace,
     launch_forward,
-    [](const LayerNormBackward& arguments) {
-      return backward_workspace(arguments, usable_device());
-    },
-    [](const LayerNormBackward& arguments, void* workspace, void* stream) {
-      const DeviceProperties& device = usable_device();
-      if (arguments.cols == 0) return;
-      launch_backward(arguments, device, workspace, stream);
-    },
+    backward_workspace,
+    launch_backward,
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #endif
 
 // After the runtime, whose __host__ and __device__ it uses.
+#include "gpu/launch_plan.hpp"
 #include "math/bits16.hpp"
 
 namespace simple_layernorm::gpu {
@@ -43,6 +44,51 @@ constexpr int kLargestWave = 32;
 constexpr int kLargestWave = 64;
 #endif
 
+/// Second argument of __launch_bounds__ for kernels that need many registers. CUDA: how many blocks
+/// a multiprocessor must have room for, one less for kernels that need more. HIP: how many waves a
+/// SIMD must; one leaves 512 registers on CDNA, two 256. In parentheses there: HIP's macro takes
+/// the commas for its own.
+template <int kThreads, int kBlocks, bool kNeedsMore>
+#if defined(__CUDACC__) && !defined(__HIP__)
+constexpr int kResident = kNeedsMore && kBlocks > 1 ? kBlocks - 1 : kBlocks;
+#else
+constexpr int kResident = kThreads > 128 ? 2 : 1;
+#endif
+
+// What the devices of a build have room for (see Room), and whether its kernels keep numbers in
+// shared memory.
+#if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
+constexpr bool kKeepsInSharedMemory = kWave == 32;
+constexpr Room kLeastRoom = kWave == 32 ? Room::registers_256 : Room::registers_512;
+constexpr Room kMostRoom = kWave == 32 ? Room::shared_memory : Room::registers_512;
+#elif defined(__CUDACC__) && !defined(__HIP__)
+constexpr bool kKeepsInSharedMemory = true;
+constexpr Room kLeastRoom = Room::registers_512;
+constexpr Room kMostRoom = Room::shared_memory;
+#else
+constexpr bool kKeepsInSharedMemory = false;
+constexpr Room kLeastRoom = Room::registers_256;
+constexpr Room kMostRoom = Room::registers_512;
+#endif
+
+// A build for several devices compiles each kernel for all of them: those that want more room than
+// the device has are empty.
+#if defined(__AMDGCN__) && !defined(__GFX9__)
+constexpr Room kRoom = Room::registers_256;
+#else
+constexpr Room kRoom = kMostRoom;
+#endif
+
+/// For a lambda that is called in several places with variables that must stay in registers.
+#define SIMPLE_LAYERNORM_INLINED __attribute__((always_inline))
+
+/// The shared memory that a launch adds to what a kernel declares.
+#if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
+#define SIMPLE_LAYERNORM_DYNAMIC_SHARED(type, name) EMULATION_DYNAMIC_SHARED(type, name)
+#else
+#define SIMPLE_LAYERNORM_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
 inline void check(SIMPLE_LAYERNORM_RUNTIME(Error_t) status, const char* what) {
   if (status == SIMPLE_LAYERNORM_RUNTIME(Success)) return;
   throw std::runtime_error(std::string("simple_layernorm: ") + what +
@@ -64,6 +110,17 @@ inline std::string architecture_of(const DeviceProperties_t& properties) {
   return name.substr(0, name.find(':'));
 }
 #endif
+
+/// See Room in launch_plan.hpp.
+inline Room room_of(const DeviceProperties_t& properties) {
+#if defined(__CUDACC__) && !defined(__HIP__)
+  return properties.sharedMemPerBlockOptin >= kLargeSharedBytes ? Room::shared_memory
+                                                                : Room::registers_512;
+#else
+  if (properties.sharedMemPerBlock >= kLargeSharedBytes) return Room::shared_memory;
+  return properties.warpSize == 64 ? Room::registers_512 : Room::registers_256;
+#endif
+}
 
 // Conversions of 16-bit floats by the machine's instructions, two results to a 32-bit word; where
 // it has none, or is emulated, by math/bits16.hpp. Both round to nearest even.
@@ -155,25 +212,39 @@ __device__ inline std::uint64_t add_shared_word(std::uint64_t* p, std::uint64_t 
 }
 #endif
 
-/// Queues kernel(arguments...) and throws if it could not be launched.
+/// Queues kernel(arguments...), each block with `shared_bytes` of memory beside what the kernel
+/// declares, and throws if it could not be launched.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads, void* stream,
-            Arguments... arguments) {
+void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
+            std::size_t shared_bytes, void* stream, Arguments... arguments) {
   const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
 #if defined(__CUDACC__) && !defined(__HIP__)
-  kernel<<<grid, block, 0, static_cast<Stream>(stream)>>>(arguments...);
+  kernel<<<grid, block, shared_bytes, static_cast<Stream>(stream)>>>(arguments...);
 #else
-  hipLaunchKernelGGL(kernel, grid, block, 0, static_cast<Stream>(stream), arguments...);
+  hipLaunchKernelGGL(kernel, grid, block, shared_bytes, static_cast<Stream>(stream), arguments...);
 #endif
   check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
 }
 
+/// To be called before a launch with more shared memory than a block gets unasked: 48 KiB of
+/// NVIDIA's 227.
+template <class... Parameters>
+void allow_shared_bytes(void (*kernel)(Parameters...), std::size_t shared_bytes) {
+  if (shared_bytes <= 48 * 1024) return;
+  check(SIMPLE_LAYERNORM_RUNTIME(FuncSetAttribute)(
+            reinterpret_cast<const void*>(kernel),
+            SIMPLE_LAYERNORM_RUNTIME(FuncAttributeMaxDynamicSharedMemorySize),
+            static_cast<int>(shared_bytes)),
+        "asking for shared memory");
+}
+
 /// Blocks of a kernel that a multiprocessor runs at the same time.
 template <class... Parameters>
-int blocks_per_multiprocessor(void (*kernel)(Parameters...), int threads) {
+int blocks_per_multiprocessor(void (*kernel)(Parameters...), int threads,
+                              std::size_t shared_bytes) {
   int blocks = 0;
   check(SIMPLE_LAYERNORM_RUNTIME(OccupancyMaxActiveBlocksPerMultiprocessor)(
-            &blocks, reinterpret_cast<const void*>(kernel), threads, 0),
+            &blocks, reinterpret_cast<const void*>(kernel), threads, shared_bytes),
         "asking for a kernel's occupancy");
   return blocks;
 }

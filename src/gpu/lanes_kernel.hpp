@@ -81,7 +81,7 @@ void launch_lanes(const LayerNormForward& a, void* stream) {
   for (std::int64_t first = 0; first < a.rows; first += kRowsPerLaunch) {
     const std::int64_t rows = std::min(a.rows - first, kRowsPerLaunch);
     launch(layer_norm_forward_lanes<Element, Access, kShape.lanes, kShape.packs, kShape.rows>,
-           divide_up(rows, kRowsPerBlock), kLanesThreads, stream, a, first,
+           divide_up(rows, kRowsPerBlock), kLanesThreads, 0, stream, a, first,
            1.0f / static_cast<float>(a.cols));
   }
 }

@@ -6,14 +6,24 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 
 namespace simple_layernorm::gpu {
 
+/// Where a thread of a device can keep many numbers from row to row.
+enum class Room {
+  registers_256,  ///< AMD RDNA
+  registers_512,  ///< AMD CDNA; NVIDIA's threads have 255, and shared memory
+  shared_memory,  ///< NVIDIA with at least kLargeSharedBytes for a block
+};
+constexpr std::size_t kLargeSharedBytes = 200 << 10;
+
 struct DeviceProperties {
   int wave = 32;            ///< lanes of a wave
   int multiprocessors = 1;  ///< compute units
+  Room room = Room::registers_256;
 };
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -114,23 +124,6 @@ inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int elemen
     }
   }
   return {};
-}
-
-/// The backward pass keeps a row of partial sums per block, so that the number of blocks is bounded
-/// by the memory they may take: kRowsPerPartial rows of input stand against each.
-constexpr std::int64_t kRowsPerPartial = 16;
-constexpr std::int64_t kBlocksPerMultiprocessor = 8;
-
-struct BackwardPlan {
-  std::int64_t blocks;
-  int threads;
-};
-
-inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols,
-                                  const DeviceProperties& device) {
-  return {
-      std::min(divide_up(rows, kRowsPerPartial), kBlocksPerMultiprocessor * device.multiprocessors),
-      threads_per_row(cols, device.wave)};
 }
 
 }  // namespace simple_layernorm::gpu

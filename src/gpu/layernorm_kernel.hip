@@ -13,7 +13,7 @@ namespace {
 
 template <class Element, class T>
 __device__ Moments<T> block_moments(const Element* row, std::int64_t cols, T scale,
-                                    BlockReduction<T>& block) {
+                                    BlockReduction<T, kMostThreads>& block) {
   const T inverse_n = T(1) / static_cast<T>(cols);
   T total[1] = {T(0)};
   for (std::int64_t col = threadIdx.x; col < cols; col += blockDim.x) {
@@ -35,8 +35,9 @@ __device__ Moments<T> block_moments(const Element* row, std::int64_t cols, T sca
 template <class Element>
 __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNormForward a) {
   using T = Compute<Element>;
-  __shared__ T slots[kReductionSlots];
-  BlockReduction<T> block(slots);
+  using Block = BlockReduction<T, kMostThreads>;
+  __shared__ T slots[Block::kSlots];
+  Block block(slots);
   const MixedArray<Element> weight(a.weight, a.weight_dtype, T(1));
   const MixedArray<Element> bias(a.bias, a.bias_dtype, T(0));
   const T eps = static_cast<T>(a.eps);
@@ -70,7 +71,7 @@ void launch_forward_general(const LayerNormForward& a, const DeviceProperties& d
                             void* stream) {
   with_element_type(a.input_dtype, [&](auto element) {
     launch(layer_norm_forward_rows<decltype(element)>, std::min(a.rows, kMostBlocks),
-           threads_per_row(a.cols, device.wave), stream, a);
+           threads_per_row(a.cols, device.wave), 0, stream, a);
   });
 }
 

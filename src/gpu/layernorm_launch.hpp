@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "gpu/backward_plan.hpp"
 #include "gpu/launch_plan.hpp"
 #include "simple_layernorm/layer_norm.hpp"
 
@@ -19,8 +20,21 @@ template <class Element>
 void launch_forward_block(const LayerNormForward& arguments, const ForwardPlan& plan,
                           const DeviceProperties& device, void* workspace, void* stream);
 
-std::size_t backward_workspace(const LayerNormBackward& arguments, const DeviceProperties& device);
-void launch_backward(const LayerNormBackward& arguments, const DeviceProperties& device,
-                     void* workspace, void* stream);
+/// The same for the backward pass.
+std::size_t general_backward_workspace(const LayerNormBackward& arguments,
+                                       const BackwardPlan& plan);
+void launch_backward_general(const LayerNormBackward& arguments, const BackwardPlan& plan,
+                             void* workspace, void* stream);
+
+/// The kernels of plan_backward for an Element of float, Float16 or BFloat16.
+template <class Element>
+void launch_backward_lanes(const LayerNormBackward& arguments, const BackwardPlan& plan,
+                           void* workspace, void* stream);
+template <class Element>
+void launch_backward_block(const LayerNormBackward& arguments, const BackwardPlan& plan,
+                           void* workspace, void* stream);
+template <class Element>
+void launch_backward_split(const LayerNormBackward& arguments, const BackwardPlan& plan,
+                           const DeviceProperties& device, void* workspace, void* stream);
 
 }  // namespace simple_layernorm::gpu

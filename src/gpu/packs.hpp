@@ -103,39 +103,6 @@ __device__ Pack pack_of(float value) {
   return compress<Element>(values);
 }
 
-/// kCount values of type T as they lie in memory: one pack, or two where T is the wider type.
-template <class T, int kCount>
-struct PackedValues {
-  static constexpr int kSize = kPackSize<T>;
-  Pack packs[kCount / kSize];
-
-  static __device__ PackedValues all(float value) {
-    PackedValues values;
-#pragma unroll
-    for (Pack& pack : values.packs) pack = pack_of<T>(value);
-    return values;
-  }
-
-  static __device__ PackedValues load(const T* aligned) {
-    PackedValues values;
-#pragma unroll
-    for (int i = 0; i < kCount / kSize; ++i) {
-      values.packs[i] = load_aligned(aligned + i * kSize);
-    }
-    return values;
-  }
-
-  __device__ void expand_to(float (&x)[kCount], Hide hide) const {
-#pragma unroll
-    for (int i = 0; i < kCount / kSize; ++i) {
-      float part[kSize];
-      expand<T>(packs[i], part, hide);
-#pragma unroll
-      for (int j = 0; j < kSize; ++j) x[i * kSize + j] = part[j];
-    }
-  }
-};
-
 /// The pack that starts at any element, put together from its elements.
 template <class Element>
 __device__ Pack load_elements(const Element* p) {
@@ -150,5 +117,48 @@ __device__ Pack load_elements(const Element* p) {
   }
   return pack;
 }
+
+/// kValues values of type T as they lie in memory: one pack, or two where T is the wider type.
+template <class T, int kValues>
+struct PackedValues {
+  static constexpr int kSize = kPackSize<T>;
+  static constexpr int kCount = kValues / kSize;
+  Pack packs[kCount];
+
+  static __device__ PackedValues all(float value) {
+    PackedValues values;
+#pragma unroll
+    for (Pack& pack : values.packs) pack = pack_of<T>(value);
+    return values;
+  }
+
+  static __device__ PackedValues load(const T* aligned) {
+    PackedValues values;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values.packs[i] = load_aligned(aligned + i * kSize);
+    }
+    return values;
+  }
+
+  static __device__ PackedValues load_elements(const T* p) {
+    PackedValues values;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      values.packs[i] = gpu::load_elements(p + i * kSize);
+    }
+    return values;
+  }
+
+  __device__ void expand_to(float (&x)[kValues], Hide hide) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float part[kSize];
+      expand<T>(packs[i], part, hide);
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) x[i * kSize + j] = part[j];
+    }
+  }
+};
 
 }  // namespace simple_layernorm::gpu

@@ -81,38 +81,40 @@ __device__ T wave_sum(T value) {
   return group_sum<kWave>(value);
 }
 
-/// Sums over all threads of a block, whose size is a multiple of the wave size. `slots` is shared
-/// memory for kReductionSlots values.
+/// Sums over all threads of a block of up to kBlockMost threads, a multiple of the wave.
+/// `slots` is shared memory for kSlots values.
 ///
 /// A sum costs one barrier: two sets of slots are used in turn, so that a wave may write its part
 /// of the next sum while a slower one still reads this one's.
-constexpr int kMostPartials = 1024 / kSmallestWave;
-constexpr int kMostSums = 3;
-constexpr int kReductionSlots = 2 * kMostSums * kMostPartials;
-
-template <class T>
+template <class T, int kBlockMost>
 class BlockReduction {
+  static constexpr int kMostSums = 3;
+  static constexpr int kMostWaves = kBlockMost / kWave < 8 ? 8 : kBlockMost / kWave;
+
  public:
+  static constexpr int kSlots = 2 * kMostSums * kMostWaves;
+
   explicit __device__ BlockReduction(T* slots) : slots_(slots) {}
 
   /// Replaces every member of `values` by its sum over the block, the same in all threads.
   template <int kCount>
-  __device__ void sum(T (&values)[kCount]) {
+  __device__ __forceinline__ void sum(T (&values)[kCount]) {
     static_assert(kCount <= kMostSums, "no slots for so many sums");
     const int lane = threadIdx.x % kWave;
     const int wave = threadIdx.x / kWave;
     const int waves = blockDim.x / kWave;
-    T* slots = slots_ + turn_ * (kMostSums * kMostPartials);
+    const int part = threadIdx.x % kMostWaves;
+    T* slots = slots_ + turn_ * (kSlots / 2);
     turn_ ^= 1;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const T partial = wave_sum(values[i]);
-      if (lane == 0) slots[i * kMostPartials + wave] = partial;
+      if (lane == 0) slots[i * kMostWaves + wave] = partial;
     }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      values[i] = wave_sum(lane < waves ? slots[i * kMostPartials + lane] : T(0));
+      values[i] = group_sum<kMostWaves>(part < waves ? slots[i * kMostWaves + part] : T(0));
     }
   }
 

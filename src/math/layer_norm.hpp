@@ -190,10 +190,12 @@ SIMPLE_LAYERNORM_INLINE T normalise_stored(T x, T mean, T rstd) {
   return (x - mean) * rstd;
 }
 
-/// grad_input of one element.
+/// grad_input of one element. The average is taken off first, where no rounding has entered yet: h
+/// of a single column, or of a row of equal ones, leaves exactly nothing.
 template <class T>
 SIMPLE_LAYERNORM_INLINE T input_gradient(T h, T x_hat, T h_average, T h_x_hat_average, T rstd) {
-  return ((h - h_average) - x_hat * h_x_hat_average) * rstd;
+  using std::fma;
+  return fma(-x_hat, h_x_hat_average, h - h_average) * rstd;
 }
 
 }  // namespace simple_layernorm

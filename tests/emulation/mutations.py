@@ -9,11 +9,14 @@ from pathlib import Path
 FAST = (("layernorm_bfloat16.hip",), ("forward", "bfloat16"))
 EXACT = (("layernorm_float32.hip",), ("forward", "float32"))
 GENERAL = (("layernorm_kernel.hip", "layernorm_backward_kernel.hip"), ("float64",))
+BACKWARD = (("layernorm_backward_float32.hip",), ("backward", "float32"))
 
 # Files with device code, and what to do to see a mistake in them.
 FILES = {
     r"gpu/layernorm_\w*kernel\.hip": GENERAL,
+    r"gpu/partial_sums\.hip": (("partial_sums.hip",), ("backward", "float64")),
     r"gpu/reduction\.hpp": GENERAL,
+    r"gpu/(backward|gradient)_\w+\.hpp": BACKWARD,
     r"gpu/(block_kernel|lanes_kernel|segment|segment_tree|handover)\.hpp": FAST,
     r"gpu/gpu_runtime\.hpp": FAST,
     r"math/layer_norm\.hpp": EXACT,
@@ -40,10 +43,11 @@ MISTAKES = [
     Mistake("a column too many", r"(?<=col) < (?=(a\.)?cols\b)", " <= "),
     Mistake("last column missed", r"(?<=col < )((?:a\.)?cols)\b", r"\1 - 1"),
     Mistake("a pack too many", r"k \* kLanes < left_", "k * kLanes <= left_"),
-    Mistake("padding added up", r"holds\(k\) \? (first|second) : 0\.0f", r"\1"),
+    Mistake("padding added up", r"(?:columns_\.)?holds\(k\) \? (first|second) : 0\.0f", r"\1"),
     Mistake("row stride dropped", r"\ba\.(grad_output_)?row_stride;", "a.cols;"),
-    Mistake("slot not written", r"if \(lane == 0\) (?=slots\[)", "if (threadIdx.x == 0) "),
-    Mistake("slot read unwritten", r"lane < waves \? (.*) : T\(0\)", r"\1"),
+    Mistake("row stride dropped", r"(?<=row \* )(grad_output_)?row_stride_", "cols_"),
+    Mistake("slot not written", r"if \(lane == 0\) (?=slots_?\[)", "if (threadIdx.x == 0) "),
+    Mistake("slot read unwritten", r"part < waves \? (.*) : T\(0\)", r"\1"),
     Mistake("eps dropped", r"\(variance \+ scaled_eps\)", "(variance)"),
     Mistake("mean not corrected", r"const T tail = s1 \* inverse_n;", "const T tail = T(0);"),
     Mistake("squares not corrected", r"(?:std::)?fma\(-s1, tail, s2\)", "s2"),
@@ -54,6 +58,11 @@ MISTAKES = [
     Mistake("merged with itself", r"is_lower \? other : own", "own"),
     Mistake("a row announced twice", r"(?<=groups\(\) \+ 1 \+ )(?=add_shared_word)", "0 * "),
     Mistake("half of a message not sent", r"store_shared_word\(&slot->tail_and_count,.*\);", ""),
+    Mistake("half of the sums not sent", r"store_shared_word\(&slot->h_x0,.*\);", ""),
+    Mistake("sums not cleared", r"packs_\[i\] = Pack\{\};", ""),
+    Mistake("rows beyond the last kept", r"if \(row < a\.rows\) (?=segment\.finish)", ""),
+    Mistake("rounding of the mean kept", r"-average\.x0(?=\);)", "0"),
+    Mistake("a group's sums missed", r"(?<=i < )groups(?=; i \+= lanes)", "groups - 1"),
     Mistake("workspace not filled", r"fill_bytes\(workspace, 0xff,.*\);", ""),
     Mistake("atomic for the block alone", rf"(?<=__ATOMIC_RELAXED, ){AGENT}(?=\))", WORKGROUP),
     Mistake("plain store", r"__hip_atomic_store\(p, word, .*\);", "*p = word;"),

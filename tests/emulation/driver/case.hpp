@@ -31,6 +31,7 @@ struct Case {
   bool wide_output = false;  ///< output or grad_output is float32 where input has 16 bits
   Content content = Content::ordinary;
   bool grad_input = true, grad_weight = true, grad_bias = true;
+  std::int64_t padding = 0;  ///< between rows; whole packs
   int multiprocessors = 4;
   bool heavy = false;  ///< so wide that fewer schedules and placements must do
 

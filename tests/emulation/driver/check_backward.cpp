@@ -161,11 +161,11 @@ void check_backward(const Case& c) {
   };
 
   emulation::schedule = orders[0];
-  const Result first = run(c, numbers, reference, {0, c.rows, 0, 0});
+  const Result first = run(c, numbers, reference, {0, c.rows, 0, c.padding});
   compare(c, numbers, reference, first);
   for (std::size_t i = 1; i < orders.size(); ++i) {
     emulation::schedule = orders[i];
-    expect_same(run(c, numbers, reference, {0, c.rows, 0, 0}), first);
+    expect_same(run(c, numbers, reference, {0, c.rows, 0, c.padding}), first);
   }
   const Placement moved{0, c.rows, 1, 3}, last{c.rows - 1, 1, 3, 0};
   emulation::current_case = backward_path(c) + ", " + c.text() + ", " + moved.text();

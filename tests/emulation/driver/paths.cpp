@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "gpu/backward_plan.hpp"
 #include "gpu/launch_plan.hpp"
 #include "hip/hip_runtime.h"
 
@@ -15,14 +16,18 @@ namespace {
 using namespace simple_layernorm::gpu;
 using Planner = std::function<std::string(std::int64_t rows, std::int64_t cols, int device)>;
 
-/// Up to which length paths are looked for: as far as lanes take several messages each. Such rows
-/// take seconds, so that float32 stands for all dtypes there.
-std::int64_t most_cols(Dtype dtype) { return dtype == Dtype::float32 ? 1200000 : 300000; }
+// Up to which length paths are looked for: as far as lanes take several messages each. Such rows
+// take seconds, so that float32 stands for all dtypes there.
+std::int64_t most_forward_cols(Dtype dtype) { return dtype == Dtype::float32 ? 1200000 : 300000; }
+std::int64_t most_backward_cols(Dtype dtype) { return dtype == Dtype::float32 ? 200000 : 60000; }
 
 DeviceProperties properties_of(int multiprocessors) {
   DeviceProperties device;
   device.wave = warpSize;
   device.multiprocessors = multiprocessors;
+  device.room = warpSize == 64         ? Room::registers_512
+                : multiprocessors == 3 ? Room::registers_256
+                                       : Room::shared_memory;
   return device;
 }
 
@@ -44,10 +49,23 @@ std::string forward_name(std::int64_t rows, std::int64_t cols, Dtype dtype, int 
   return name_of(plan_forward(rows, cols, size, device), device.wave);
 }
 
+std::string backward_name(std::int64_t rows, std::int64_t cols, Dtype dtype, Dtype grad_dtype,
+                          int multiprocessors) {
+  const auto size = [](Dtype d) { return static_cast<int>(simple_layernorm::size_of(d)); };
+  const BackwardPlan plan =
+      plan_backward(rows, cols, size(dtype), size(grad_dtype), properties_of(multiprocessors));
+  const char* const kernels[] = {"general", "lanes", "block", "split"};
+  const std::string name = std::string("backward ") + kernels[static_cast<int>(plan.kernel)];
+  if (plan.kernel == BackwardKernel::general) return name;
+  // As for the forward pass, but that the number of a lane's messages has no limit.
+  const bool several = plan.pieces > warpSize;
+  return name + ", shape " + std::to_string(plan.shape) + (several ? ", several a lane" : "");
+}
+
 std::vector<Path> find_paths(std::int64_t most_cols, const Planner& plan) {
   std::vector<Path> paths;
   // How many rows there are per multiprocessor decides into how many pieces a row is split.
-  for (int multiprocessors : {1, 4, 16, 128}) {
+  for (int multiprocessors : {1, 3, 4, 5, 16, 128}) {
     for (std::int64_t rows : {1, 3}) {
       for (std::int64_t first = 1; first <= most_cols;) {
         const std::string name = plan(rows, first, multiprocessors);
@@ -76,9 +94,10 @@ std::vector<Path> find_paths(std::int64_t most_cols, const Planner& plan) {
 }  // namespace
 
 std::vector<Path> forward_paths(Dtype dtype) {
-  return find_paths(most_cols(dtype), [=](std::int64_t rows, std::int64_t cols, int device) {
-    return forward_name(rows, cols, dtype, device);
-  });
+  return find_paths(most_forward_cols(dtype),
+                    [=](std::int64_t rows, std::int64_t cols, int device) {
+                      return forward_name(rows, cols, dtype, device);
+                    });
 }
 
 std::string forward_path(const Case& c) {
@@ -86,10 +105,14 @@ std::string forward_path(const Case& c) {
 }
 
 std::vector<Path> backward_paths(Dtype dtype) {
-  return find_paths(most_cols(dtype),
-                    [](std::int64_t, std::int64_t, int) { return "backward general"; });
+  return find_paths(most_backward_cols(dtype),
+                    [=](std::int64_t rows, std::int64_t cols, int device) {
+                      return backward_name(rows, cols, dtype, dtype, device);
+                    });
 }
 
-std::string backward_path(const Case&) { return "backward general"; }
+std::string backward_path(const Case& c) {
+  return backward_name(c.rows, c.cols, c.dtype, c.output_dtype(), c.multiprocessors);
+}
 
 }  // namespace emulation_tests

@@ -19,9 +19,14 @@ namespace emulation {
 namespace {
 
 constexpr int kMultiprocessors[] = {1, 2, 3, 4, 5, 16, 128};
-constexpr std::size_t kSharedBytesPerBlock = 64 << 10;
 constexpr int kMostThreadsPerBlock = 1024;
 constexpr int kMostThreadsPerMultiprocessor = 2048;
+
+/// Devices with waves of 32 are like NVIDIA's, but one that is like AMD's.
+std::size_t shared_bytes_per_block() {
+  const bool has_more = warpSize == 32 && schedule.multiprocessors != 3;
+  return (has_more ? 227 : 64) << 10;
+}
 
 hipError_t last_error = hipSuccess;
 std::set<const void*> launched;
@@ -30,7 +35,7 @@ bool is_valid(const Launch& launch) {
   const std::uint64_t threads = std::uint64_t{launch.grid.x} * launch.block.x;
   return launch.grid.x > 0 && launch.grid.y == 1 && launch.grid.z == 1 && launch.block.x > 0 &&
          launch.block.x <= kMostThreadsPerBlock && launch.block.y == 1 && launch.block.z == 1 &&
-         threads < std::uint64_t{1} << 32 && launch.shared_bytes <= kSharedBytesPerBlock;
+         threads < std::uint64_t{1} << 32 && launch.shared_bytes <= shared_bytes_per_block();
 }
 
 }  // namespace
@@ -44,19 +49,19 @@ std::vector<const void*> launched_kernels() { return {launched.begin(), launched
 
 hipError_t blocks_per_multiprocessor(int* blocks, const void*, int threads,
                                      std::size_t shared_bytes) {
-  if (threads <= 0 || threads > kMostThreadsPerBlock || shared_bytes > kSharedBytesPerBlock) {
+  if (threads <= 0 || threads > kMostThreadsPerBlock || shared_bytes > shared_bytes_per_block()) {
     *blocks = 0;
     return last_error = hipErrorInvalidValue;
   }
   *blocks = std::min(schedule.blocks_per_multiprocessor, kMostThreadsPerMultiprocessor / threads);
   if (shared_bytes > 0) {
-    *blocks = std::min(*blocks, static_cast<int>(kSharedBytesPerBlock / shared_bytes));
+    *blocks = std::min(*blocks, static_cast<int>(shared_bytes_per_block() / shared_bytes));
   }
   return hipSuccess;
 }
 
 hipError_t set_attribute(const void*, hipFuncAttribute, int value) {
-  const bool fits = static_cast<std::size_t>(value) <= kSharedBytesPerBlock;
+  const bool fits = static_cast<std::size_t>(value) <= shared_bytes_per_block();
   return fits ? hipSuccess : last_error = hipErrorInvalidValue;
 }
 
@@ -93,8 +98,8 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
                 warpSize == 64 ? "gfx90a:sramecc+:xnack-" : "gfx1030");
   properties->warpSize = warpSize;
   properties->multiProcessorCount = kMultiprocessors[device];
-  properties->sharedMemPerBlock = kSharedBytesPerBlock;
-  properties->maxSharedMemoryPerMultiProcessor = kSharedBytesPerBlock;
+  properties->sharedMemPerBlock = shared_bytes_per_block();
+  properties->maxSharedMemoryPerMultiProcessor = shared_bytes_per_block();
   properties->regsPerBlock = 64 << 10;
   properties->maxThreadsPerBlock = kMostThreadsPerBlock;
   properties->maxThreadsPerMultiProcessor = kMostThreadsPerMultiprocessor;

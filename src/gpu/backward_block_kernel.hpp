@@ -1,0 +1,195 @@
+// LayerNorm backward for wider rows: a block per row, or a group of blocks that hand over their
+// sums. Each row is read once, the next one while this one is worked on. math/layer_norm.hpp has
+// the formula.
+#pragma once
+
+#include "gpu/backward_plan.hpp"
+#include "gpu/gradient_handover.hpp"
+#include "gpu/gradient_segment.hpp"
+#include "gpu/partial_sums.hpp"
+
+namespace simple_layernorm::gpu {
+
+/// The segment of a wave.
+template <class Element, class Access, int kPacks, bool kUsesSharedMemory>
+using BlockSegment =
+    GradientSegment<Element, Access, kWave, kPacks, kKeepsInSharedMemory && kUsesSharedMemory>;
+
+/// Writes the sums of a block, whose threads hold different columns, into partial sums.
+template <class Segment, int kPacks>
+__device__ void store_block_sums(const Segment& segment, typename Segment::Sums& sums,
+                                 float* weight, float* bias) {
+  const auto& columns = segment.columns();
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+    for (int part = 0; part < Segment::kSize / 4; ++part) {
+      const std::int64_t col = columns.col_of(k) + part * 4;
+      if (columns.holds(k) && weight != nullptr) {
+        store_aligned(weight + col, sums.weight_of(k, part));
+      }
+      if (columns.holds(k) && bias != nullptr) store_aligned(bias + col, sums.bias_of(k, part));
+    }
+  }
+  if (!columns.owns_tail()) return;
+  if (weight != nullptr) weight[columns.tail_col()] = sums.weight_tail;
+  if (bias != nullptr) bias[columns.tail_col()] = sums.bias_tail;
+}
+
+template <class Element, class Access, int kIndex>
+__global__ void __launch_bounds__(kBackwardBlockShapes[kIndex].threads,
+                                  (kResident<kBackwardBlockShapes[kIndex].threads,
+                                             kBackwardBlockShapes[kIndex].blocks, Access::kIsWide>))
+    layer_norm_backward_block(LayerNormBackward a, PartialSums<float> partial_sums) {
+  if constexpr (kBackwardBlockShapes[kIndex].needs > kRoom) return;
+  constexpr int kPacks = kBackwardBlockShapes[kIndex].packs;
+  constexpr int kThreads = kBackwardBlockShapes[kIndex].threads;
+  constexpr bool kUsesSharedMemory = kBackwardBlockShapes[kIndex].uses_shared_memory;
+  using Segment = BlockSegment<Element, Access, kPacks, kUsesSharedMemory>;
+  using Block = BlockReduction<float, kThreads>;
+  __shared__ float slots[Block::kSlots];
+  SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
+  Block block(slots);
+  const Segment segment(a, threadIdx.x / kWave * (kWave * kPacks), memory);
+  const float inverse_n = 1.0f / static_cast<float>(a.cols);
+  typename Segment::Sums sums(memory);
+
+  const std::int64_t step = gridDim.x;
+  const auto work_on = [&](std::int64_t row, auto& current, auto& next) SIMPLE_LAYERNORM_INLINED {
+    if (row + step < a.rows) segment.load(row + step, next);
+    float s[3];
+    segment.sums_of(current, s, Hide(row, 63));
+    block.sum(s);
+    const auto averages = gradient_averages(s[0], s[1], s[2], inverse_n);
+    segment.finish(row, current, averages, sums, Hide(row, 62));
+  };
+  typename Segment::Row even, odd;
+  std::int64_t row = blockIdx.x;
+  segment.load(row, even);
+  for (; row < a.rows; row += 2 * step) {
+    work_on(row, even, odd);
+    if (row + step < a.rows) work_on(row + step, odd, even);
+  }
+  store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(blockIdx.x),
+                                    partial_sums.bias_row(blockIdx.x));
+}
+
+template <class Element, class Access, int kIndex>
+__global__ void __launch_bounds__(kBackwardSplitShapes[kIndex].threads,
+                                  (kResident<kBackwardSplitShapes[kIndex].threads,
+                                             kBackwardSplitShapes[kIndex].blocks, Access::kIsWide>))
+    layer_norm_backward_split(LayerNormBackward a, PartialSums<float> partial_sums,
+                              SumsExchange exchange) {
+  if constexpr (kBackwardSplitShapes[kIndex].needs > kRoom) return;
+  constexpr int kPacks = kBackwardSplitShapes[kIndex].packs;
+  constexpr int kThreads = kBackwardSplitShapes[kIndex].threads;
+  constexpr bool kLags = kBackwardSplitShapes[kIndex].lags;
+  constexpr bool kUsesSharedMemory = kBackwardSplitShapes[kIndex].uses_shared_memory;
+  using Segment = BlockSegment<Element, Access, kPacks, kUsesSharedMemory>;
+  using Block = BlockReduction<float, kThreads>;
+  __shared__ float slots[Block::kSlots];
+  __shared__ GradientAverages<float> received[3];
+  SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
+  Block block(slots);
+  const int piece = blockIdx.x % exchange.pieces;
+  const std::int64_t group = blockIdx.x / exchange.pieces;
+  const int wave = piece * (kThreads / kWave) + threadIdx.x / kWave;
+  const Segment segment(a, wave * (kWave * kPacks), memory);
+  const float inverse_n = 1.0f / static_cast<float>(a.cols);
+  typename Segment::Sums sums(memory);
+
+  // A round takes one row's sums and finishes the row of kLag rounds before, whose sums the other
+  // blocks have sent meanwhile.
+  constexpr int kLag = kLags ? 1 : 0;
+  const std::int64_t step = gridDim.x / exchange.pieces;
+  const auto work_on = [&](std::int64_t row, const auto& previous, const auto& current, auto& next,
+                           GradientAverages<float>& received) SIMPLE_LAYERNORM_INLINED {
+    const std::int64_t finished = row - kLag * step;
+    if (row + step < a.rows) segment.load(row + step, next);
+    if (row < a.rows) {
+      float s[3];
+      segment.sums_of(current, s, Hide(row, 63));
+      block.sum(s);
+      if (threadIdx.x == 0) exchange.send(row, piece, s);
+    }
+    if (finished >= group && threadIdx.x < kWave) {
+      float s[3];
+      exchange.receive(finished, s);
+      if (threadIdx.x == 0) received = gradient_averages(s[0], s[1], s[2], inverse_n);
+    }
+    __syncthreads();
+    if (finished >= group) {
+      segment.finish(finished, kLags ? previous : current, received, sums, Hide(finished, 62));
+    }
+  };
+  constexpr int kHeld = 2 + kLag;  // rows: one on its way, one in work, one that waits for its sums
+  typename Segment::Row rows[kHeld];
+  std::int64_t row = group;
+  segment.load(row, rows[0]);
+  const std::int64_t end = a.rows + kLag * step;
+  while (row < end) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (row < end) {
+        work_on(row, rows[(i + kHeld - 1) % kHeld], rows[i], rows[(i + 1) % kHeld], received[i]);
+      }
+      row += step;
+    }
+  }
+  store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(group),
+                                    partial_sums.bias_row(group));
+}
+
+template <class Element>
+void launch_backward_block(const LayerNormBackward& a, const BackwardPlan& plan, void* workspace,
+                           void* stream) {
+  const PartialSums<float> partial_sums(a, plan.groups, workspace);
+  with_index<kBackwardBlockShapeCount>(plan.shape, [&](auto index) {
+    with_gradient_access<Element>(a, [&](auto* access) {
+      using Access = std::remove_pointer_t<decltype(access)>;
+      constexpr int kIndex = decltype(index)::value;
+      if constexpr (is_reachable(kBackwardBlockShapes, kIndex, kLeastRoom, kMostRoom,
+                                 Access::kIsWide)) {
+        const auto kernel = layer_norm_backward_block<Element, Access, kIndex>;
+        using Segment = BlockSegment<Element, Access, kBackwardBlockShapes[kIndex].packs,
+                                     kBackwardBlockShapes[kIndex].uses_shared_memory>;
+        const std::size_t shared_bytes = Segment::kSharedBytes * plan.threads;
+        allow_shared_bytes(kernel, shared_bytes);
+        launch(kernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
+      }
+    });
+  });
+  launch_sum(a, partial_sums, stream);
+}
+
+/// Starts no more groups than can run at the same time, see launch_split of the forward pass.
+template <class Element>
+void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
+                           const DeviceProperties& device, void* workspace, void* stream) {
+  const std::size_t messages = SumsExchange::bytes(a.rows, plan.pieces);
+  const SumsExchange exchange{static_cast<SumsSlot*>(workspace), plan.pieces};
+  fill_bytes(workspace, 0xff, messages, stream);
+  with_index<kBackwardSplitShapeCount>(plan.shape, [&](auto index) {
+    with_gradient_access<Element>(a, [&](auto* access) {
+      using Access = std::remove_pointer_t<decltype(access)>;
+      constexpr int kIndex = decltype(index)::value;
+      if constexpr (is_reachable(kBackwardSplitShapes, kIndex, kLeastRoom, kMostRoom,
+                                 Access::kIsWide)) {
+        const auto kernel = layer_norm_backward_split<Element, Access, kIndex>;
+        using Segment = BlockSegment<Element, Access, kBackwardSplitShapes[kIndex].packs,
+                                     kBackwardSplitShapes[kIndex].uses_shared_memory>;
+        const std::size_t shared_bytes = Segment::kSharedBytes * plan.threads;
+        allow_shared_bytes(kernel, shared_bytes);
+        const std::int64_t resident = std::int64_t{device.multiprocessors} *
+                                      blocks_per_multiprocessor(kernel, plan.threads, shared_bytes);
+        const PartialSums<float> partial_sums(a, std::min(plan.groups, resident / plan.pieces),
+                                              static_cast<char*>(workspace) + messages);
+        launch(kernel, partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream, a,
+               partial_sums, exchange);
+        launch_sum(a, partial_sums, stream);
+      }
+    });
+  });
+}
+
+}  // namespace simple_layernorm::gpu

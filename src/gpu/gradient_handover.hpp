@@ -1,0 +1,45 @@
+// How the blocks that share a row hand over its sums in the backward pass; see handover.hpp. Which
+// rows a group works on is fixed: the sums of the parameter gradients must not depend on luck.
+#pragma once
+
+#include "gpu/handover.hpp"
+
+namespace simple_layernorm::gpu {
+
+/// The messages of a backward launch: three sums of a row's piece, see gradient_averages.
+struct SumsSlot {
+  std::uint64_t x0_and_h;
+  std::uint64_t h_x0;
+};
+
+struct SumsExchange {
+  SumsSlot* slots;  ///< [rows, pieces]
+  int pieces;
+
+  static std::size_t bytes(std::int64_t rows, int pieces) {
+    return static_cast<std::size_t>(rows * pieces) * sizeof(SumsSlot);
+  }
+
+  __device__ void send(std::int64_t row, int piece, const float (&own)[3]) const {
+    SumsSlot* slot = &slots[row * pieces + piece];
+    store_shared_word(&slot->x0_and_h, word_of(own[0], own[1]));
+    store_shared_word(&slot->h_x0, word_of(own[2], 0.0f));
+  }
+
+  /// The sums of the whole row, in all lanes of the wave that calls it.
+  __device__ void receive(std::int64_t row, float (&whole)[3]) const {
+#pragma unroll
+    for (float& sum : whole) sum = 0.0f;
+    for (int piece = threadIdx.x % kWave; piece < pieces; piece += kWave) {
+      const SumsSlot* slot = &slots[row * pieces + piece];
+      const std::uint64_t x0_and_h = gpu::receive(&slot->x0_and_h);
+      whole[0] += low_of(x0_and_h);
+      whole[1] += high_of(x0_and_h);
+      whole[2] += low_of(gpu::receive(&slot->h_x0));
+    }
+#pragma unroll
+    for (float& sum : whole) sum = wave_sum(sum);
+  }
+};
+
+}  // namespace simple_layernorm::gpu
