@@ -18,6 +18,7 @@ from pathlib import Path
 from simple_layernorm.bench import store
 from simple_layernorm.bench.bars import BELOW, FULL, judge, regime
 from simple_layernorm.bench.cases import BACKWARD, DTYPES, FORWARD, WORKS, Case
+from simple_layernorm.bench.environment import kernel_sources
 from simple_layernorm.bench.store import Cell, Results
 from simple_layernorm.bench.table import missed, time_of
 
@@ -30,7 +31,8 @@ WORDS = {
     "en": {
         "none": "No run of the benchmark is recorded here yet.",
         "from": "{machine}, {kernel}, torch {torch}, {runtime}{clock}{load}{date}; kernel sources "
-        "`{sources}`. Run by `{command}`, recorded in `{file}`.",
+        "`{sources}`{stale}. Run by `{command}`, recorded in `{file}`.",
+        "stale": " (**stale**: the kernels have changed since)",
         "clock": "CPU time of one thread, ",
         "share": "**{work}**: share of the speed of {limit} in the same run{times}",
         "multiple": ", and multiple of torch's speed",
@@ -45,7 +47,8 @@ WORDS = {
     "zh": {
         "none": "此处尚未记录基准的运行结果。",
         "from": "{machine}，{kernel}，torch {torch}，{runtime}{clock}{load}{date}；"
-        "内核源码 `{sources}`。运行命令 `{command}`，结果记录于 `{file}`。",
+        "内核源码 `{sources}`{stale}。运行命令 `{command}`，结果记录于 `{file}`。",
+        "stale": "（**已过时**：此后内核有改动）",
         "clock": "单线程 CPU 时间，",
         "share": "**{work}**：占同一次运行中 {limit} 速度的比例{times}",
         "multiple": "，以及相对 torch 的速度倍数",
@@ -99,7 +102,9 @@ def _has(work: str, rows: list[Row]) -> bool:
 
 
 def _origin(results: Results, rows: list[Row], file: str, words: dict[str, str]) -> str:
-    run = results.runs[max(cells["ours"].run for _, _, cells in rows)]
+    cell = max((cells["ours"] for _, _, cells in rows), key=lambda cell: cell.run)
+    run = results.runs[cell.run]
+    is_stale = results.is_stale(cell, kernel_sources(cell.device))
     return words["from"].format(
         machine=run.get("gpu") or run["cpu"],
         kernel=run.get("kernel"),
@@ -109,6 +114,7 @@ def _origin(results: Results, rows: list[Row], file: str, words: dict[str, str])
         load="" if "gpu" in run else words["load"].format(load=run["load"], cores=run["cores"]),
         date=run["date"][:10],
         sources=(run.get("kernel_sources") or "unknown")[:12],
+        stale=words["stale"] if is_stale else "",
         command=run["command"],
         file=file,
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simple_layernorm.bench import store
+from simple_layernorm.bench import environment, store
 from simple_layernorm.bench.cases import FORWARD
 from simple_layernorm.bench.store import Cell, Results
 
@@ -27,8 +27,8 @@ def cell(contender: str, us: float, dtype: str = "float32") -> Cell:
     return Cell(FORWARD, 2**16, 4096, dtype, 0, "cuda", 0, contender, 0, us, 90.0, "copy")
 
 
-def written(*cells: Cell) -> str:
-    results = Results(runs=[RUN])
+def written(*cells: Cell, kernel_sources: str | None = None) -> str:
+    results = Results(runs=[{**RUN, "kernel_sources": kernel_sources}])
     for one in cells:
         results.add(one)
     return readme_tables.tables(results, "cuda", "gpu.json")
@@ -49,6 +49,12 @@ def test_a_loss_is_marked_and_listed():
     text = written(cell("ours", 100.0), cell("compile", 91.0))
     assert "| 65536 × 4096 | 0.900 ↓ | **0.989** |" in text  # noqa: RUF001
     assert "- forward 65536 × 4096 float32: copy >= 0.96: 0.9," in text  # noqa: RUF001
+
+
+def test_figures_of_other_kernels_than_the_present_ones_are_called_stale():
+    present = environment.kernel_sources("cuda")
+    assert "stale" not in written(cell("ours", 92.0), kernel_sources=present)
+    assert "stale" in written(cell("ours", 92.0), kernel_sources="0123456789abcdef")
 
 
 def test_without_a_recorded_run_the_readme_says_so():
