@@ -15,8 +15,9 @@ pytestmark = [
 MOST_SHARED_BYTES = 64 * 1024
 
 # A shuffle goes through shared memory. Only the moments of a block's waves and of a row's blocks
-# are merged by shuffles: four words each, once a row.
-MOST_PERMUTES = 8
+# are merged by shuffles, four words each, once a row; and sums over 32 of 64 lanes need a swizzle
+# each: three for a row of a backward pass, whose loop holds four rows.
+MOST_PERMUTES = 12
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +41,14 @@ def test_there_are_kernels_of_the_architectures_wave(kernels: list[Kernel]):
 
 def is_known_to_spill(kernel: Kernel) -> bool:
     """Split rows keep more uniform values than there are scalar registers, and so do misaligned
-    rows of the largest block; some of these use scratch. All others stay within their registers."""
-    is_largest = kernel.name.endswith(", 5>")
-    return kernel.template.endswith("_split") or ("AnyAccess" in kernel.name and is_largest)
+    rows of the largest block; some of these use scratch. Misaligned rows of a backward pass with
+    four packs to a thread use CDNA's accumulation registers, no scratch. All others stay within
+    their registers."""
+    if kernel.template.endswith("_split"):
+        return True
+    if "AnyGradients" in kernel.name and kernel.metadata["agpr_count"] > 0:
+        return kernel.scratch_bytes == 0
+    return "AnyAccess" in kernel.name and kernel.name.endswith(", 5>")
 
 
 def test_no_kernel_spills_registers_or_uses_scratch_but_the_known_ones(kernels: list[Kernel]):
