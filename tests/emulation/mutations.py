@@ -14,7 +14,7 @@ BACKWARD = (("layernorm_backward_float32.hip",), ("backward", "float32"))
 # Files with device code, and what to do to see a mistake in them.
 FILES = {
     r"gpu/layernorm_\w*kernel\.hip": GENERAL,
-    r"gpu/partial_sums\.hip": (("partial_sums.hip",), ("backward", "float64")),
+    r"gpu/partial_sums\.hip": (("partial_sums.hip",), ("backward", "float32")),
     r"gpu/reduction\.hpp": GENERAL,
     r"gpu/(backward|gradient)_\w+\.hpp": BACKWARD,
     r"gpu/(block_kernel|lanes_kernel|segment|segment_tree|handover)\.hpp": FAST,
