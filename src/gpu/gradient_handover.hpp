@@ -26,11 +26,11 @@ struct SumsExchange {
     store_shared_word(&slot->h_x0, word_of(own[2], 0.0f));
   }
 
-  /// The sums of the whole row, in all lanes of the wave that calls it.
+  /// The sums of the whole row. To be called by the first wave of a block.
   __device__ void receive(std::int64_t row, float (&whole)[3]) const {
 #pragma unroll
     for (float& sum : whole) sum = 0.0f;
-    for (int piece = threadIdx.x % kWave; piece < pieces; piece += kWave) {
+    for (int piece = threadIdx.x; piece < pieces; piece += kWave) {
       const SumsSlot* slot = &slots[row * pieces + piece];
       const std::uint64_t x0_and_h = gpu::receive(&slot->x0_and_h);
       whole[0] += low_of(x0_and_h);

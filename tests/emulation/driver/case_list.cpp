@@ -83,7 +83,10 @@ std::vector<Case> cases_of(const Pass& pass, const std::vector<std::int64_t>& co
       const auto add = [&](Fit fit) {
         Case c = fitted(cases.size(), path, dtype, fit);
         const std::int64_t rows = c.rows;
-        if (wants_more_rows(c)) c.rows = 3;
+        if (wants_more_rows(c)) {
+          c.rows = 3;
+          c.padding = 16;
+        }
         if (pass.path_of(c) != path.name) c.rows = rows;
         cases.push_back(c);
       };
