@@ -14,12 +14,9 @@ constexpr std::int64_t kTaskElements = 32768;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Who does a call: the caller alone if it is small, because waking a thread takes longer (1 x 4096
-/// backward by two threads: 25 us, by one: 14; Xeon, 2026-11-29, bench --threads 1 2).
-const ParallelFor& threads_for(std::int64_t rows, std::int64_t cols, const ParallelFor& all) {
-  static const ParallelFor none = serial_for;
-  return rows * cols <= kTaskElements ? none : all;
-}
+/// Whether the caller alone does a call, because waking a thread takes longer (1 x 4096 backward by
+/// two threads: 25 us, by one: 14; Xeon, 2026-11-29, bench --threads 1 2).
+bool is_small(std::int64_t rows, std::int64_t cols) { return rows * cols <= kTaskElements; }
 
 /// Whether so few rows leave threads without work, and are long enough to share.
 bool shares_rows(std::int64_t rows, std::int64_t cols) {
@@ -110,7 +107,8 @@ std::size_t layer_norm_forward_workspace(const LayerNormForward& a) {
 void layer_norm_forward(const LayerNormForward& a, void* workspace,
                         const ParallelFor& callers_threads) {
   if (a.rows == 0 || a.cols == 0) return;
-  const ParallelFor& parallel_for = threads_for(a.rows, a.cols, callers_threads);
+  const ParallelFor alone = serial_for;
+  const ParallelFor& parallel_for = is_small(a.rows, a.cols) ? alone : callers_threads;
   const Kernels& level = kernels();
   if (shares_rows(a.rows, a.cols)) {
     return level.forward_shared(a, 0, a.rows, workspace, parallel_for);
@@ -128,7 +126,8 @@ std::size_t layer_norm_backward_workspace(const LayerNormBackward& a) {
 void layer_norm_backward(const LayerNormBackward& a, void* workspace,
                          const ParallelFor& callers_threads) {
   if (a.cols == 0) return;
-  const ParallelFor& parallel_for = threads_for(a.rows, a.cols, callers_threads);
+  const ParallelFor alone = serial_for;
+  const ParallelFor& parallel_for = is_small(a.rows, a.cols) ? alone : callers_threads;
   alignas(64) std::byte small[kSmallBytes];
   if (backward_bytes(a) <= kSmallBytes) workspace = small;
   const Kernels& level = kernels();
