@@ -28,7 +28,9 @@ class WaveRun {
                                                  std::int64_t row_index) {
     place(Hide(row_index, 60));
 #pragma unroll
-    for (int i = 0; i < kSegments; ++i) segments_[i].load(row, scale);
+    for (int i = 0; i < kSegments; ++i) segments_[i].load(row);
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) segments_[i].arrange(row, scale);
     const Hide first_pass(row_index, 63);
     const Hide second_pass(row_index, 62);
     CountedMoments moments[kSegments];
@@ -49,6 +51,7 @@ class WaveRun {
   __device__ __forceinline__ void write(const LayerNormForward& a, std::int64_t row,
                                         const Moments<float>& moments, float scale) {
     const Hide hide(row, 61);
+    if constexpr (!Access::kIsAligned) place(hide);  // rather than to keep it in registers
     const RowStatistics<float> s =
         row_statistics(moments, static_cast<float>(a.cols), static_cast<float>(a.eps), scale);
     if (first_ == 0 && threadIdx.x == 0) store_statistics(a, row, s);

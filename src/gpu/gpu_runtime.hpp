@@ -55,18 +55,22 @@ constexpr int kResident = kNeedsMore && kBlocks > 1 ? kBlocks - 1 : kBlocks;
 constexpr int kResident = kThreads > 128 ? 2 : 1;
 #endif
 
-// What the devices of a build have room for (see Room), and whether its kernels keep numbers in
-// shared memory.
+// What the devices of a build have room for (see Room), whether its kernels keep numbers in shared
+// memory, and whether 16 bytes at an address that is no multiple of 16 are loaded by one
+// instruction.
 #if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
 constexpr bool kKeepsInSharedMemory = kWave == 32;
+constexpr bool kMovesUnalignedPacks = kWave == 64;
 constexpr Room kLeastRoom = kWave == 32 ? Room::registers_256 : Room::registers_512;
 constexpr Room kMostRoom = kWave == 32 ? Room::shared_memory : Room::registers_512;
 #elif defined(__CUDACC__) && !defined(__HIP__)
 constexpr bool kKeepsInSharedMemory = true;
+constexpr bool kMovesUnalignedPacks = false;
 constexpr Room kLeastRoom = Room::registers_512;
 constexpr Room kMostRoom = Room::shared_memory;
 #else
 constexpr bool kKeepsInSharedMemory = false;
+constexpr bool kMovesUnalignedPacks = true;
 constexpr Room kLeastRoom = Room::registers_256;
 constexpr Room kMostRoom = Room::registers_512;
 #endif
@@ -168,11 +172,20 @@ template <class T>
 __device__ T shuffle_xor(T value, int distance) {
   return __shfl_xor_sync(0xffffffffu, value, distance);
 }
+/// From lane `lane` modulo kLanes of the same group of kLanes.
+template <int kLanes, class T>
+__device__ T shuffle_from(T value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane, kLanes);
+}
 __device__ inline bool any_lane(bool condition) { return __any_sync(0xffffffffu, condition) != 0; }
 #else
 template <class T>
 __device__ T shuffle_xor(T value, int distance) {
   return __shfl_xor(value, distance);
+}
+template <int kLanes, class T>
+__device__ T shuffle_from(T value, int lane) {
+  return __shfl(value, lane, kLanes);
 }
 __device__ inline bool any_lane(bool condition) { return __any(condition) != 0; }
 #endif

@@ -21,9 +21,8 @@ __global__ void __launch_bounds__(kLanesThreads)
       first_row + std::int64_t{blockIdx.x} * (kGroups * kRows) + threadIdx.x / kLanes;
   // Lanes must meet in the sums: groups beyond the last row work on it too, but write nothing.
   const auto row_of = [&](int u) { return min(row0 + u * kGroups, a.rows - 1); };
-  const auto load = [&](auto& segment, int u, float scale) {
-    const Element* input = static_cast<const Element*>(a.input) + row_of(u) * a.row_stride;
-    segment.load(input, scale);
+  const auto input_of = [&](int u) {
+    return static_cast<const Element*>(a.input) + row_of(u) * a.row_stride;
   };
 
   Segment<Element, Access, kLanes, kPacks> segments[kRows];
@@ -32,8 +31,10 @@ __global__ void __launch_bounds__(kLanesThreads)
 #pragma unroll
   for (int u = 0; u < kRows; ++u) {
     segments[u].place(shape, 0, true);
-    load(segments[u], u, 1.0f);
+    segments[u].load(input_of(u));
   }
+#pragma unroll
+  for (int u = 0; u < kRows; ++u) segments[u].arrange(input_of(u), 1.0f);
 #pragma unroll 1
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
 #pragma unroll
@@ -47,7 +48,10 @@ __global__ void __launch_bounds__(kLanesThreads)
     }
     if (!any_lane(rescue)) break;
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) load(segments[u], u, scales[u]);
+    for (int u = 0; u < kRows; ++u) {
+      segments[u].load(input_of(u));
+      segments[u].arrange(input_of(u), scales[u]);
+    }
   }
 
   RowStatistics<float> statistics[kRows];
@@ -70,6 +74,11 @@ __global__ void __launch_bounds__(kLanesThreads)
       segments[u].write_pack(access, k, row * a.cols, statistics[u], w, b, {});
       if (k == 0) segments[u].write_tail(access, row * a.cols, statistics[u]);
     }
+  }
+#pragma unroll
+  for (int u = 0; u < kRows; ++u) {
+    const std::int64_t row = row0 + u * kGroups;
+    segments[u].write_packs(access, row * a.cols, row < a.rows);
   }
 }
 

@@ -29,6 +29,24 @@ __device__ inline void store_aligned(void* p, const Pack& pack) {
   *static_cast<uint4*>(p) = uint4{pack.words[0], pack.words[1], pack.words[2], pack.words[3]};
 }
 
+/// At any address, for devices that can: see kMovesUnalignedPacks.
+__device__ inline Pack load_unaligned(const void* p) {
+  Pack pack;
+  __builtin_memcpy(&pack, p, sizeof pack);
+  return pack;
+}
+__device__ inline void store_unaligned(void* p, const Pack& pack) {
+  __builtin_memcpy(p, &pack, sizeof pack);
+}
+
+/// By whichever of the two suits the device: callers see to the alignment that it needs.
+__device__ inline Pack load_pack(const void* p) {
+  return kMovesUnalignedPacks ? load_unaligned(p) : load_aligned(p);
+}
+__device__ inline void store_pack(void* p, const Pack& pack) {
+  kMovesUnalignedPacks ? store_unaligned(p, pack) : store_aligned(p, pack);
+}
+
 // Expansion to float and back. `hide` is zero, but in a way that the compiler cannot know: given
 // constants, it expands a row once and keeps the floats, twice the registers, or spills them.
 struct Hide {
@@ -147,6 +165,14 @@ struct PackedValues {
     for (int i = 0; i < kCount; ++i) {
       values.packs[i] = gpu::load_elements(p + i * kSize);
     }
+    return values;
+  }
+
+  /// See load_pack.
+  static __device__ PackedValues load_packs(const T* p) {
+    PackedValues values;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values.packs[i] = load_pack(p + i * kSize);
     return values;
   }
 

@@ -1,6 +1,6 @@
-// How a kernel reads its rows, weight and bias and writes its output. AlignedAccess moves whole
-// packs without a branch and serves nearly all calls; AnyAccess serves the others. The host
-// chooses, so that neither costs the other registers.
+// How a kernel reads its weight and bias and writes its output. AlignedAccess moves whole packs
+// without a branch and serves nearly all calls; AnyAccess serves the others, see unaligned.hpp. The
+// host chooses, so that neither costs the other registers.
 #pragma once
 
 #include "gpu/packs.hpp"
@@ -13,6 +13,7 @@ template <class Element, class Parameter>
 class AlignedAccess {
  public:
   static constexpr int kSize = kPackSize<Element>;
+  static constexpr bool kIsAligned = true;
 
   __device__ AlignedAccess(const LayerNormForward& a, Hide hide)
       : weight_(hidden(static_cast<const Parameter*>(a.weight), hide)),
@@ -29,8 +30,6 @@ class AlignedAccess {
            aligned(a.output) && fits_parameter(a.weight, a.weight_dtype) &&
            fits_parameter(a.bias, a.bias_dtype) && (kMayBeWide || !a.wide_output);
   }
-
-  static __device__ Pack load_input(const Element* p) { return load_aligned(p); }
 
   /// Weight and bias of the columns from `col` on, if that pack exists.
   __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
@@ -78,45 +77,97 @@ class AlignedAccess {
   bool wide_;
 };
 
+/// A weight or bias of any alignment and either dtype, or absent.
+template <class Element>
+class AnyParameter {
+ public:
+  static constexpr int kSize = kPackSize<Element>;
+
+  __device__ AnyParameter(const void* data, Dtype dtype, float if_absent, Hide hide)
+      : data_(hidden(static_cast<const char*>(data), hide)),
+        is_float_(dtype == Dtype::float32),
+        if_absent_(if_absent) {}
+
+  __device__ float operator[](std::int64_t col) const {
+    return MixedArray<Element>(data_, is_float_ ? Dtype::float32 : kDtype<Element>,
+                               if_absent_)[col];
+  }
+
+  /// The values of a pack that begins at `col`, if it exists.
+  __device__ void load(std::int64_t col, bool exists, float (&values)[kSize]) const {
+#pragma unroll
+    for (float& value : values) value = if_absent_;
+    if (!exists || data_ == nullptr) return;
+    const char* const p = address_of(col);  // for both dtypes: addresses take many registers
+    if (sizeof(Element) == 4 || is_float_) {
+      load_as<float>(p, values);
+    } else {
+      load_as<Element>(p, values);
+    }
+  }
+
+  __device__ void prefetch(std::int64_t col) const {
+    if (data_ != nullptr) gpu::prefetch(address_of(col));
+  }
+
+ private:
+  __device__ const char* address_of(std::int64_t col) const {
+    return data_ + col * (sizeof(Element) == 4 || is_float_ ? sizeof(float) : sizeof(Element));
+  }
+
+  /// Columns of packs are aligned if the first one is.
+  template <class T>
+  __device__ void load_as(const void* address, float (&values)[kSize]) const {
+    const T* const p = static_cast<const T*>(address);
+    if (kMovesUnalignedPacks || is_aligned(data_)) {
+      PackedValues<T, kSize>::load_packs(p).expand_to(values, {});
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) values[i] = gpu::load<float>(p + i);
+    }
+  }
+
+  const char* data_;
+  bool is_float_;
+  float if_absent_;
+};
+
 /// Any alignment; weight and bias of Element's dtype or float32, or absent, each for itself; output
 /// of Element or float32.
 template <class Element>
 class AnyAccess {
  public:
   static constexpr int kSize = kPackSize<Element>;
+  static constexpr bool kIsAligned = false;
 
   __device__ AnyAccess(const LayerNormForward& a, Hide hide)
-      : weight_(hidden(static_cast<const char*>(a.weight), hide), a.weight_dtype, 1.0f),
-        bias_(hidden(static_cast<const char*>(a.bias), hide), a.bias_dtype, 0.0f),
+      : weight_(a.weight, a.weight_dtype, 1.0f, hide),
+        bias_(a.bias, a.bias_dtype, 0.0f, hide),
         output_(a.output),
         wide_(a.wide_output) {}
 
-  static __device__ Pack load_input(const Element* p) { return load_elements(p); }
-
   __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) {
-      w[i] = exists ? weight_[col + i] : 0.0f;
-      b[i] = exists ? bias_[col + i] : 0.0f;
-    }
+    weight_.load(col, exists, w);
+    bias_.load(col, exists, b);
   }
-  __device__ void prefetch(std::int64_t) const {}
-  __device__ void store(std::int64_t i, const float (&y)[kSize]) const {
-#pragma unroll
-    for (int j = 0; j < kSize; ++j) write(i + j, y[j]);
-    // A pack is loaded, computed and stored before the next: a compiler that gathers the loads of
-    // all packs runs out of registers.
-    asm volatile("" ::: "memory");
+  __device__ void prefetch(std::int64_t col) const {
+    weight_.prefetch(col);
+    bias_.prefetch(col);
   }
+
+  /// Whether the output is float32 where Element is not. Rare, and twice the registers: written
+  /// element by element.
+  __device__ bool is_wide() const { return sizeof(Element) == 2 && wide_; }
+  __device__ void store_wide(std::int64_t i, const float (&y)[kSize]) const {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) static_cast<float*>(output_)[i + j] = y[j];
+  }
+  __device__ Element* output() const { return static_cast<Element*>(output_); }
 
   static constexpr bool kHasTail = true;
   /// Writes one of the columns after the last pack.
   __device__ void store_tail(std::int64_t i, std::int64_t col, float x_hat) const {
-    write(i, fma(x_hat, weight_[col], bias_[col]));
-  }
-
- private:
-  __device__ void write(std::int64_t i, float y) const {
+    const float y = fma(x_hat, weight_[col], bias_[col]);
     if (wide_) {
       static_cast<float*>(output_)[i] = y;
     } else {
@@ -124,8 +175,9 @@ class AnyAccess {
     }
   }
 
-  MixedArray<Element> weight_;
-  MixedArray<Element> bias_;
+ private:
+  AnyParameter<Element> weight_;
+  AnyParameter<Element> bias_;
   void* output_;
   bool wide_;
 };

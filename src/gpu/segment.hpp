@@ -5,6 +5,7 @@
 
 #include "gpu/reduction.hpp"
 #include "gpu/row_access.hpp"
+#include "gpu/unaligned.hpp"
 #include "math/layer_norm.hpp"
 
 namespace simple_layernorm::gpu {
@@ -33,24 +34,29 @@ class LaneColumns {
  public:
   /// Of the segment that starts at pack `first`, and of the row's tail if this segment has it.
   __device__ __forceinline__ void place(const RowShape<Element>& shape, int first, bool has_tail) {
-    const int lane = threadIdx.x % kLanes;
-    left_ = shape.packs - first - lane;
-    col_ = std::int64_t{first + lane} * kSize;
-    owns_tail_ = kHasTail && has_tail && lane < shape.tail;
-    tail_col_ = shape.first_tail_col() + lane;
+    left_ = shape.packs - first - lane();
+    col_ = std::int64_t{first + lane()} * kSize;
+    owns_tail_ = kHasTail && has_tail && lane() < shape.tail;
   }
 
   /// Whether the lane's pack k lies within the row.
   __device__ bool holds(int k) const { return k * kLanes < left_; }
+  /// Of the segment of kLanes * kPacks packs: its first one, and how many lie within the row.
+  __device__ std::int64_t first_pack() const { return col_ / kSize - lane(); }
+  template <int kPacks>
+  __device__ int packs() const {
+    return min(max(left_ + lane(), 0), kLanes * kPacks);
+  }
   /// First column of pack k.
   __device__ std::int64_t col_of(int k) const { return col_ + k * kLanes * kSize; }
   __device__ bool owns_tail() const { return owns_tail_; }
-  __device__ std::int64_t tail_col() const { return tail_col_; }
+  __device__ std::int64_t tail_col() const { return col_ + std::int64_t{left_} * kSize + lane(); }
 
  private:
+  static __device__ int lane() { return threadIdx.x % kLanes; }
+
   int left_;          ///< packs from this lane's first to the row's end; may be negative
   std::int64_t col_;  ///< first column of this lane's first pack
-  std::int64_t tail_col_;
   bool owns_tail_;
 };
 
@@ -94,14 +100,22 @@ class Segment {
     columns_.place(shape, first, has_tail);
   }
 
-  /// Reads the segment of `row`, multiplied with `scale`, a power of two. Lanes beyond the row's
-  /// end hold zeros.
-  __device__ __forceinline__ void load(const Element* row, float scale) {
+  /// Issues the loads of the segment of `row`. Lanes beyond the row's end hold zeros.
+  __device__ __forceinline__ void load(const Element* row) {
+    if constexpr (Access::kIsAligned) {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      packs_[k] = holds(k) ? Access::load_input(row + col_of(k)) : Pack{};
+      for (int k = 0; k < kPacks; ++k) {
+        packs_[k] = holds(k) ? load_aligned(row + col_of(k)) : Pack{};
+      }
+    } else {
+      unaligned(row).load(packs_, edge_);
     }
     tail_ = columns_.owns_tail() ? gpu::load<float>(row + columns_.tail_col()) : 0.0f;
+  }
+
+  /// To be called once they are all issued; multiplies the row with `scale`, a power of two.
+  __device__ __forceinline__ void arrange(const Element* row, float scale) {
+    if constexpr (!Access::kIsAligned) unaligned(row).arrange(packs_, edge_);
     if (scale != 1.0f) multiply(scale);
   }
 
@@ -147,17 +161,37 @@ class Segment {
     access.load(col_of(k), holds(k), w, b);
   }
 
-  /// Writes the outputs of pack k to the row that starts at element `row_start` of the output.
+  /// Writes the outputs of pack k to the row that starts at element `row_start` of the output, or
+  /// puts them in the pack's place for write_packs.
   __device__ __forceinline__ void write_pack(const Access& access, int k, std::int64_t row_start,
                                              const RowStatistics<float>& s, const float (&w)[kSize],
-                                             const float (&b)[kSize], Hide hide) const {
+                                             const float (&b)[kSize], Hide hide) {
     float x[kSize];
     expand<Element>(packs_[k], x, hide);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
       x[i] = fma(normalise(x[i], s.shift, s.rstd, s.offset), w[i], b[i]);
     }
-    if (holds(k)) access.store(row_start + col_of(k), x);
+    if constexpr (Access::kIsAligned) {
+      if (holds(k)) access.store(row_start + col_of(k), x);
+    } else {
+      if (!access.is_wide()) {
+        packs_[k] = compress<Element>(x);
+      } else if (holds(k)) {
+        access.store_wide(row_start + col_of(k), x);
+      }
+      // A pack is computed before the parameters of the next are loaded: a compiler that gathers
+      // the loads of all packs runs out of registers.
+      asm volatile("" ::: "memory");
+    }
+  }
+
+  /// Writes what write_pack kept, if the row exists. All lanes of a wave must call it.
+  __device__ __forceinline__ void write_packs(const Access& access, std::int64_t row_start,
+                                              bool exists) const {
+    if constexpr (!Access::kIsAligned) {
+      if (!access.is_wide()) unaligned(access.output() + row_start).store(packs_, exists);
+    }
   }
 
   __device__ __forceinline__ void write_tail(const Access& access, std::int64_t row_start,
@@ -169,17 +203,24 @@ class Segment {
 
   /// Writes all outputs of the segment.
   __device__ __forceinline__ void write(const Access& access, std::int64_t row_start,
-                                        const RowStatistics<float>& s, Hide hide) const {
+                                        const RowStatistics<float>& s, Hide hide) {
+    write_tail(access, row_start, s);
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       float w[kSize], b[kSize];
       load_parameters(access, k, w, b);
       write_pack(access, k, row_start, s, w, b, hide);
     }
-    write_tail(access, row_start, s);
+    write_packs(access, row_start, true);
   }
 
  private:
+  /// The segment's packs in a row of input or output, wherever it starts.
+  template <class T>
+  __device__ __forceinline__ UnalignedPacks<T, kLanes, kPacks> unaligned(T* row) const {
+    return {row, columns_.first_pack(), columns_.template packs<kPacks>()};
+  }
+
   __device__ __forceinline__ void multiply(float scale) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
@@ -197,7 +238,8 @@ class Segment {
 
   LaneColumns<Element, Access::kHasTail, kLanes> columns_;
   Pack packs_[kPacks];
-  float tail_;  ///< the column after the last pack that this lane owns, or zero
+  std::uint32_t edge_;  ///< see UnalignedPacks
+  float tail_;          ///< the column after the last pack that this lane owns, or zero
 };
 
 }  // namespace simple_layernorm::gpu

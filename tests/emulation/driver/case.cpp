@@ -76,7 +76,23 @@ std::string Case::text() const {
 
 std::string Placement::text() const {
   return "rows " + std::to_string(first) + " to " + std::to_string(first + count - 1) +
-         ", offset " + std::to_string(offset) + ", padding " + std::to_string(padding);
+         ", padding " + std::to_string(padding) + ", input at " + std::to_string(offsets.input) +
+         ", grad_output at " + std::to_string(offsets.grad_output) + ", output at " +
+         std::to_string(offsets.output) + ", parameters at " + std::to_string(offsets.parameters);
+}
+
+std::vector<Placement> misaligned(const Case& c, std::int64_t first, std::int64_t count) {
+  // Elements of a pack; which of them rows begin at differs from case to case.
+  const std::int64_t pack = 16 / static_cast<std::int64_t>(size_of(c.dtype));
+  const std::int64_t some = 1 + (c.cols / pack + c.rows) % (pack - 1);
+  const std::int64_t other = pack - some;
+  std::vector<Placement> places = {{first, count, 0, {some, other, other - 1, 0}},
+                                   {first, count, 0, {0, some, other, 0}},
+                                   {first, count, 3, {1, other, some, 1}}};
+  // One is enough where it takes long, and with the longest rows those that are misaligned anyway.
+  if (c.heavy) places = {places[static_cast<std::size_t>(some) % 3]};
+  if (c.cols > 100000 && c.cols % 2 == 0) places.clear();
+  return places;
 }
 
 Numbers numbers_of(const Case& c) {

@@ -46,13 +46,24 @@ struct Case {
   Dtype compute_if_16() const { return dtype == Dtype::float64 ? dtype : Dtype::float32; }
 };
 
+/// Where arrays begin, in elements after an aligned address. Rows of each may lie differently.
+struct Offsets {
+  std::int64_t input = 0, grad_output = 0;
+  std::int64_t output = 0;  ///< or grad_input
+  std::int64_t parameters = 0;
+};
+
 /// Rows [first, first + count) of a case, somewhere in memory.
 struct Placement {
   std::int64_t first = 0, count = 0;
-  std::int64_t offset = 0;   ///< of every array, in elements: misaligned unless 0
-  std::int64_t padding = 0;  ///< between rows
+  std::int64_t padding = 0;  ///< between rows that are read
+  Offsets offsets;
   std::string text() const;
 };
+
+/// Rows [first, first + count) of a case in places that take other code for the same bits: aligned
+/// alone, misaligned alone, and all together.
+std::vector<Placement> misaligned(const Case& c, std::int64_t first, std::int64_t count);
 
 /// The numbers of a case, already rounded to their dtypes.
 struct Numbers {

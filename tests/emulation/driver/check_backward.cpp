@@ -26,9 +26,9 @@ std::vector<ReferenceRow> reference_rows(const Case& c, const Numbers& numbers) 
 
 /// Rows of a matrix [rows, cols] as a placement wants them.
 DeviceArray placed(const std::vector<double>& values, Dtype dtype, std::int64_t cols,
-                   const Placement& place) {
+                   const Placement& place, std::int64_t offset) {
   const std::int64_t stride = cols + place.padding;
-  DeviceArray array(dtype, (place.count - 1) * stride + cols, place.offset);
+  DeviceArray array(dtype, (place.count - 1) * stride + cols, offset);
   for (std::int64_t row = 0; row < place.count; ++row) {
     for (std::int64_t col = 0; col < cols; ++col) {
       const std::int64_t i = (place.first + row) * cols + col;
@@ -41,24 +41,26 @@ DeviceArray placed(const std::vector<double>& values, Dtype dtype, std::int64_t 
 
 Result run(const Case& c, const Numbers& numbers, const std::vector<ReferenceRow>& reference,
            const Placement& place) {
-  const DeviceArray input = placed(numbers.input, c.dtype, c.cols, place);
-  const DeviceArray grad_output = placed(numbers.grad_output, c.output_dtype(), c.cols, place);
-  const Placement one_row{0, 1, place.offset, 0};
+  const Offsets& at = place.offsets;
+  const DeviceArray input = placed(numbers.input, c.dtype, c.cols, place, at.input);
+  const DeviceArray grad_output =
+      placed(numbers.grad_output, c.output_dtype(), c.cols, place, at.grad_output);
+  const Placement one_row{0, 1, 0, {}}, statistics{place.first, place.count, 0, {}};
   DeviceArray weight;
   if (c.weight != Parameter::absent) {
-    weight = placed(numbers.weight, c.weight_dtype(), c.cols, one_row);
+    weight = placed(numbers.weight, c.weight_dtype(), c.cols, one_row, at.parameters);
   }
   std::vector<double> means, rstds;
   for (const ReferenceRow& row : reference) {
     means.push_back(static_cast<double>(row.mean()));
     rstds.push_back(static_cast<double>(row.rstd));
   }
-  const DeviceArray mean = placed(means, c.statistic_dtype(), 1, {place.first, place.count, 0, 0});
-  const DeviceArray rstd = placed(rstds, c.statistic_dtype(), 1, {place.first, place.count, 0, 0});
+  const DeviceArray mean = placed(means, c.statistic_dtype(), 1, statistics, 0);
+  const DeviceArray rstd = placed(rstds, c.statistic_dtype(), 1, statistics, 0);
   DeviceArray grad_input, grad_weight, grad_bias;
-  if (c.grad_input) grad_input = DeviceArray(c.dtype, place.count * c.cols, place.offset);
-  if (c.grad_weight) grad_weight = DeviceArray(c.weight_dtype(), c.cols, place.offset);
-  if (c.grad_bias) grad_bias = DeviceArray(c.bias_dtype(), c.cols, place.offset);
+  if (c.grad_input) grad_input = DeviceArray(c.dtype, place.count * c.cols, at.output);
+  if (c.grad_weight) grad_weight = DeviceArray(c.weight_dtype(), c.cols, at.parameters);
+  if (c.grad_bias) grad_bias = DeviceArray(c.bias_dtype(), c.cols, at.parameters);
 
   simple_layernorm::LayerNormBackward a;
   a.rows = place.count;
@@ -161,15 +163,17 @@ void check_backward(const Case& c) {
   };
 
   emulation::schedule = orders[0];
-  const Result first = run(c, numbers, reference, {0, c.rows, 0, c.padding});
+  const Placement everything{0, c.rows, c.padding, {}}, last{c.rows - 1, 1, 0, {3, 3, 3, 3}};
+  const Result first = run(c, numbers, reference, everything);
   compare(c, numbers, reference, first);
   for (std::size_t i = 1; i < orders.size(); ++i) {
     emulation::schedule = orders[i];
-    expect_same(run(c, numbers, reference, {0, c.rows, 0, c.padding}), first);
+    expect_same(run(c, numbers, reference, everything), first);
   }
-  const Placement moved{0, c.rows, 1, 3}, last{c.rows - 1, 1, 3, 0};
-  emulation::current_case = backward_path(c) + ", " + c.text() + ", " + moved.text();
-  expect_same(run(c, numbers, reference, moved), first);
+  for (const Placement& place : misaligned(c, 0, c.rows)) {
+    emulation::current_case = backward_path(c) + ", " + c.text() + ", " + place.text();
+    expect_same(run(c, numbers, reference, place), first);
+  }
 
   // A row's grad_input does not depend on its neighbours or on the plan for that many rows.
   emulation::current_case = backward_path(c) + ", " + c.text() + ", " + last.text();

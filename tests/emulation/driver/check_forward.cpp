@@ -28,7 +28,7 @@ DeviceArray row_of(const std::vector<double>& values, Parameter parameter, Dtype
 
 Result run(const Case& c, const Numbers& numbers, const Placement& place) {
   const std::int64_t stride = c.cols + place.padding;
-  DeviceArray input(c.dtype, (place.count - 1) * stride + c.cols, place.offset);
+  DeviceArray input(c.dtype, (place.count - 1) * stride + c.cols, place.offsets.input);
   for (std::int64_t row = 0; row < place.count; ++row) {
     for (std::int64_t col = 0; col < c.cols; ++col) {
       const std::int64_t i = (place.first + row) * c.cols + col;
@@ -36,9 +36,10 @@ Result run(const Case& c, const Numbers& numbers, const Placement& place) {
     }
   }
   input.make_read_only();
-  const DeviceArray weight = row_of(numbers.weight, c.weight, c.weight_dtype(), place.offset);
-  const DeviceArray bias = row_of(numbers.bias, c.bias, c.bias_dtype(), place.offset);
-  const DeviceArray output(c.output_dtype(), place.count * c.cols, place.offset);
+  const DeviceArray weight =
+      row_of(numbers.weight, c.weight, c.weight_dtype(), place.offsets.parameters);
+  const DeviceArray bias = row_of(numbers.bias, c.bias, c.bias_dtype(), place.offsets.parameters);
+  const DeviceArray output(c.output_dtype(), place.count * c.cols, place.offsets.output);
   DeviceArray mean, rstd;
   if (c.statistics) {
     mean = DeviceArray(c.statistic_dtype(), place.count);
@@ -123,7 +124,7 @@ void expect_same_rows(const Case& c, const Result& all, const Result& some,
 void check_forward(const Case& c) {
   emulation::current_case = forward_path(c) + ", " + c.text();
   const Numbers numbers = numbers_of(c);
-  const Placement everything{0, c.rows, 0, c.padding};
+  const Placement everything{0, c.rows, c.padding, {}};
   const auto orders = schedules(c);
 
   emulation::schedule = orders[0];
@@ -134,8 +135,11 @@ void check_forward(const Case& c) {
     expect_same_rows(c, first, run(c, numbers, everything), everything);
   }
   // A row's bits do not depend on its neighbours, its place, or the plan for that many rows.
-  std::vector<Placement> places = {{c.rows - 1, 1, 0, 0}, {0, c.rows, 1, 3}, {0, 1, 3, 0}};
-  if (c.heavy) places.resize(c.cols % 2);
+  std::vector<Placement> places = misaligned(c, 0, c.rows);
+  if (!c.heavy) {
+    places.push_back({c.rows - 1, 1, 0, {}});
+    places.push_back({0, 1, 0, {3, 0, 1, 3}});
+  }
   for (const Placement& place : places) {
     Case moved = c;
     moved.rows = place.count;
