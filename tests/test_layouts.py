@@ -143,6 +143,41 @@ def test_misaligned_parameters_are_read_right(dtype: torch.dtype, device: str) -
             assert torch.equal(output, simple_layernorm.layer_norm(x, (cols,), aligned, aligned))
 
 
+def moved(t: Tensor, offset: int) -> Tensor:
+    """The same numbers `offset` elements after where they would be aligned."""
+    storage = t.new_empty(t.numel() + offset)
+    return storage[offset:].view(t.shape).copy_(t)
+
+
+ROW_LENGTHS = [7, 8, 33, 64, 129, 257, 520, 1000, 1001, 2056, 4097, 5000, 9001, 20001, 70001]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cols", ROW_LENGTHS)
+def test_rows_at_any_address_give_the_same_bits(cols: int, dtype: torch.dtype, device: str) -> None:
+    x = normal(5, cols, dtype=dtype, device=device)
+    weight, bias = (normal(cols, dtype=dtype, device=device, seed=s) for s in (1, 2))
+    aligned = x.new_empty(5, cols // 8 * 8 + 8)[:, :cols].copy_(x)
+    expected = simple_layernorm.layer_norm(aligned, (cols,), weight, bias)
+    for offset in range(8):
+        output = simple_layernorm.layer_norm(moved(x, offset), (cols,), weight, bias)
+        assert torch.equal(output, expected), offset
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cols", ROW_LENGTHS)
+def test_gradients_of_rows_at_any_address_have_the_same_bits(
+    cols: int, dtype: torch.dtype, device: str
+) -> None:
+    x, g = (normal(5, cols, dtype=dtype, device=device, seed=s) for s in (0, 1))
+    weight, bias = (normal(cols, dtype=dtype, device=device, seed=s) for s in (2, 3))
+    expected = gradients(x, weight, bias, g)
+    for offset in range(8):
+        places = moved(x, offset), weight, bias, moved(g, 3 * offset % 8)
+        for got, wanted in zip(gradients(*places), expected, strict=True):
+            assert torch.equal(got, wanted), offset
+
+
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("shape", [(6, 5, 4), (1, 2, 3), (3, 1, 1)])
 def test_any_number_of_dimensions_is_normalised(

@@ -56,12 +56,14 @@ __global__ void __launch_bounds__(kBackwardBlockShapes[kIndex].threads,
 
   const std::int64_t step = gridDim.x;
   const auto work_on = [&](std::int64_t row, auto& current, auto& next) SIMPLE_LAYERNORM_INLINED {
+    segment.arrange(row, current);
     if (row + step < a.rows) segment.load(row + step, next);
     float s[3];
     segment.sums_of(current, s, Hide(row, 63));
     block.sum(s);
     const auto averages = gradient_averages(s[0], s[1], s[2], inverse_n);
     segment.finish(row, current, averages, sums, Hide(row, 62));
+    segment.write_packs(row, current, true);
   };
   typename Segment::Row even, odd;
   std::int64_t row = blockIdx.x;
@@ -102,9 +104,10 @@ __global__ void __launch_bounds__(kBackwardSplitShapes[kIndex].threads,
   // blocks have sent meanwhile.
   constexpr int kLag = kLags ? 1 : 0;
   const std::int64_t step = gridDim.x / exchange.pieces;
-  const auto work_on = [&](std::int64_t row, const auto& previous, const auto& current, auto& next,
+  const auto work_on = [&](std::int64_t row, auto& previous, auto& current, auto& next,
                            GradientAverages<float>& received) SIMPLE_LAYERNORM_INLINED {
     const std::int64_t finished = row - kLag * step;
+    if (row < a.rows) segment.arrange(row, current);
     if (row + step < a.rows) segment.load(row + step, next);
     if (row < a.rows) {
       float s[3];
@@ -119,7 +122,9 @@ __global__ void __launch_bounds__(kBackwardSplitShapes[kIndex].threads,
     }
     __syncthreads();
     if (finished >= group) {
-      segment.finish(finished, kLags ? previous : current, received, sums, Hide(finished, 62));
+      auto& row_to_finish = kLags ? previous : current;
+      segment.finish(finished, row_to_finish, received, sums, Hide(finished, 62));
+      segment.write_packs(finished, row_to_finish, true);
     }
   };
   constexpr int kHeld = 2 + kLag;  // rows: one on its way, one in work, one that waits for its sums

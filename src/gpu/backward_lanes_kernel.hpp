@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       float s[3];
+      segment.arrange(min(row_of(first, u), a.rows - 1), rows[u]);
       segment.sums_of(rows[u], s, first_pass);
 #pragma unroll
       for (float& sum : s) sum = group_sum<kLanes>(sum);
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(
     for (int u = 0; u < kRows; ++u) {
       const std::int64_t row = row_of(first, u);
       if (row < a.rows) segment.finish(row, rows[u], averages[u], sums, second_pass);
+      segment.write_packs(row, rows[u], row < a.rows);
     }
   };
   typename Segment::Row even[kRows], odd[kRows];

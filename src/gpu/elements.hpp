@@ -70,6 +70,21 @@ __device__ inline void store(BFloat16* p, float value) {
   p->bits = static_cast<std::uint16_t>(pair_of_bfloat16(value, value));
 }
 
+// An element's bits, in the low end of a word: its value is computed on use, so that nothing waits
+// for the load before.
+__device__ inline std::uint32_t raw_bits(const float* p) { return bits_of(*p); }
+__device__ inline std::uint32_t raw_bits(const Float16* p) { return p->bits; }
+__device__ inline std::uint32_t raw_bits(const BFloat16* p) { return p->bits; }
+
+template <class T>
+__device__ float value_of(std::uint32_t bits) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    return float_from_float16(static_cast<std::uint16_t>(bits));
+  } else {
+    return float_of(std::is_same_v<T, BFloat16> ? bits << 16 : bits);
+  }
+}
+
 /// An array whose dtype is known at run time: Element's, or float32. The branch is the same for all
 /// threads.
 template <class Element>

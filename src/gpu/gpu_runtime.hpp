@@ -190,6 +190,18 @@ __device__ T shuffle_from(T value, int lane) {
 __device__ inline bool any_lane(bool condition) { return __any(condition) != 0; }
 #endif
 
+/// A store of 16 bytes that stays one: of words that were moved between lanes, the compiler makes
+/// four stores of 4. To memory that the kernel does not read: no load waits for it.
+__device__ inline void store_whole(uint4* p, const uint4& words) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(p), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+#else
+  *p = words;
+#endif
+}
+
 /// Asks for the cache line at p to be brought to the L2 cache.
 __device__ inline void prefetch(const void* p) {
 #if defined(__CUDA_ARCH__)

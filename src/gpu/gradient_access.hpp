@@ -1,29 +1,56 @@
-// How a backward kernel reads its rows and weight and writes grad_input. As in row_access.hpp, one
+// Where a backward kernel finds its rows, and how it reads its weight. As in row_access.hpp, one
 // type for nearly all calls and one for the others; the host chooses.
 #pragma once
 
+#include "gpu/any_parameter.hpp"
 #include "gpu/packs.hpp"
 #include "simple_layernorm/layer_norm.hpp"
 
 namespace simple_layernorm::gpu {
 
-/// Everything aligned to packs; weight of dtype Parameter, or absent; grad_output of dtype Grad.
-template <class Element, class Parameter, class Grad>
-class AlignedGradients {
+/// The rows of all arrays; grad_output is of dtype Grad.
+template <class Element, class GradElement>
+class GradientRows {
  public:
+  using Grad = GradElement;
   static constexpr int kSize = kPackSize<Element>;
   using Grads = PackedValues<Grad, kSize>;
   static constexpr bool kIsWide = sizeof(Grad) > sizeof(Element);
-  using Weights = PackedValues<Parameter, kSize>;
 
-  explicit __device__ AlignedGradients(const LayerNormBackward& a)
+  explicit __device__ GradientRows(const LayerNormBackward& a)
       : input_(static_cast<const Element*>(a.input)),
         grad_output_(static_cast<const Grad*>(a.grad_output)),
-        weight_(static_cast<const Parameter*>(a.weight)),
         grad_input_(static_cast<Element*>(a.grad_input)),
         row_stride_(a.row_stride),
         grad_output_row_stride_(a.grad_output_row_stride),
         cols_(a.cols) {}
+
+  __device__ const Element* input(std::int64_t row) const { return input_ + row * row_stride_; }
+  __device__ const Grad* grad_output(std::int64_t row) const {
+    return grad_output_ + row * grad_output_row_stride_;
+  }
+  __device__ bool wants_grad_input() const { return grad_input_ != nullptr; }
+  __device__ Element* grad_input(std::int64_t row) const { return grad_input_ + row * cols_; }
+
+ private:
+  const Element* input_;
+  const Grad* grad_output_;
+  Element* grad_input_;
+  std::int64_t row_stride_;
+  std::int64_t grad_output_row_stride_;
+  std::int64_t cols_;
+};
+
+/// Everything aligned to packs; weight of dtype Parameter, or absent.
+template <class Element, class Parameter, class Grad>
+class AlignedGradients : public GradientRows<Element, Grad> {
+ public:
+  static constexpr int kSize = kPackSize<Element>;
+  static constexpr bool kIsAligned = true;
+  using Weights = PackedValues<Parameter, kSize>;
+
+  explicit __device__ AlignedGradients(const LayerNormBackward& a)
+      : GradientRows<Element, Grad>(a), weight_(static_cast<const Parameter*>(a.weight)) {}
 
   static bool fits(const LayerNormBackward& a) {
     return a.cols % kSize == 0 && a.row_stride % kSize == 0 &&
@@ -33,95 +60,43 @@ class AlignedGradients {
            a.output_dtype() == kDtype<Grad>;
   }
 
-  __device__ Pack load_input(std::int64_t row, std::int64_t col) const {
-    return load_aligned(input_ + row * row_stride_ + col);
-  }
-  __device__ Grads load_grads(std::int64_t row, std::int64_t col) const {
-    return Grads::load(grad_output_ + row * grad_output_row_stride_ + col);
-  }
   __device__ Weights load_weights(std::int64_t col, bool exist) const {
     return exist && weight_ != nullptr ? Weights::load(weight_ + col) : Weights::all(1.0f);
-  }
-  __device__ void store(std::int64_t row, std::int64_t col, const float (&dx)[kSize]) const {
-    if (grad_input_ != nullptr) {
-      store_aligned(grad_input_ + row * cols_ + col, compress<Element>(dx));
-    }
   }
 
   // Aligned rows have no columns after the last pack.
   static constexpr bool kHasTail = false;
-  __device__ float load_input_tail(std::int64_t, std::int64_t) const { return 0.0f; }
-  __device__ float load_grad_tail(std::int64_t, std::int64_t) const { return 0.0f; }
   __device__ float load_weight_tail(std::int64_t) const { return 0.0f; }
-  __device__ void store_tail(std::int64_t, std::int64_t, float) const {}
 
  private:
-  const Element* input_;
-  const Grad* grad_output_;
   const Parameter* weight_;
-  Element* grad_input_;
-  std::int64_t row_stride_;
-  std::int64_t grad_output_row_stride_;
-  std::int64_t cols_;
 };
 
-/// Any alignment; grad_output of dtype Grad, weight of Element's dtype or float32.
+/// Any alignment; weight of Element's dtype or float32.
 template <class Element, class Grad>
-class AnyGradients {
+class AnyGradients : public GradientRows<Element, Grad> {
  public:
   static constexpr int kSize = kPackSize<Element>;
-  using Grads = PackedValues<Grad, kSize>;
-  static constexpr bool kIsWide = sizeof(Grad) > sizeof(Element);
+  static constexpr bool kIsAligned = false;
   using Weights = PackedValues<float, kSize>;
 
   explicit __device__ AnyGradients(const LayerNormBackward& a)
-      : input_(static_cast<const Element*>(a.input)),
-        grad_output_(static_cast<const Grad*>(a.grad_output)),
-        weight_(a.weight, a.weight_dtype, 1.0f),
-        grad_input_(static_cast<Element*>(a.grad_input)),
-        row_stride_(a.row_stride),
-        grad_output_row_stride_(a.grad_output_row_stride),
-        cols_(a.cols) {}
+      : GradientRows<Element, Grad>(a), weight_(a.weight, a.weight_dtype, 1.0f, {}) {}
 
-  __device__ Pack load_input(std::int64_t row, std::int64_t col) const {
-    return load_elements(input_ + row * row_stride_ + col);
-  }
-  __device__ Grads load_grads(std::int64_t row, std::int64_t col) const {
-    return Grads::load_elements(grad_output_ + row * grad_output_row_stride_ + col);
-  }
   __device__ Weights load_weights(std::int64_t col, bool exist) const {
+    float values[kSize];
+    weight_.load(col, exist, values);
     Weights weights;
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) {
-      weights.packs[i / 4].words[i % 4] = bits_of(exist ? weight_[col + i] : 1.0f);
-    }
+    for (int i = 0; i < kSize; ++i) weights.packs[i / 4].words[i % 4] = bits_of(values[i]);
     return weights;
-  }
-  __device__ void store(std::int64_t row, std::int64_t col, const float (&dx)[kSize]) const {
-#pragma unroll
-    for (int i = 0; i < kSize; ++i) store_tail(row, col + i, dx[i]);
   }
 
   static constexpr bool kHasTail = true;
-  __device__ float load_input_tail(std::int64_t row, std::int64_t col) const {
-    return load<float>(input_ + row * row_stride_ + col);
-  }
-  __device__ float load_grad_tail(std::int64_t row, std::int64_t col) const {
-    return load<float>(grad_output_ + row * grad_output_row_stride_ + col);
-  }
   __device__ float load_weight_tail(std::int64_t col) const { return weight_[col]; }
-  __device__ void store_tail(std::int64_t row, std::int64_t col, float dx) const {
-    if (grad_input_ != nullptr) gpu::store(grad_input_ + row * cols_ + col, dx);
-  }
 
  private:
-  const Element* input_;
-  const Grad* grad_output_;
-  MixedArray<Element> weight_;
-  Element* grad_input_;
-  std::int64_t row_stride_;
-  std::int64_t grad_output_row_stride_;
-  std::int64_t cols_;
+  AnyParameter<Element> weight_;
 };
 
 /// Calls f with (a null pointer to) the access type that suits the call.

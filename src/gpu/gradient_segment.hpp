@@ -87,6 +87,8 @@ __device__ float sum_of_products(const float (&x)[kSize], const float (&y)[kSize
 template <class Element, class Access, int kLanes, int kPacks, bool kUsesSharedMemory>
 class GradientSegment {
   using Weights = typename Access::Weights;
+  using Grad = typename Access::Grad;
+  using Grads = typename Access::Grads;
 
  public:
   static constexpr int kSize = kPackSize<Element>;
@@ -99,8 +101,9 @@ class GradientSegment {
   /// What is read of a row.
   struct Row {
     Pack x[kPacks];
-    typename Access::Grads g[kPacks];
-    float x_tail, g_tail;
+    Pack g[kPacks * Grads::kCount];
+    std::uint32_t x_edge, g_edge;  ///< see UnalignedPacks
+    std::uint32_t x_tail, g_tail;  ///< raw; see tails_of
     float mean, rstd;
   };
 
@@ -122,24 +125,43 @@ class GradientSegment {
     weight_tail_ = columns_.owns_tail() ? access_.load_weight_tail(columns_.tail_col()) : 0.0f;
   }
 
+  /// Issues the loads of a row.
   __device__ __forceinline__ void load(std::int64_t row, Row& r) const {
+    const Element* const x = access_.input(row);
+    const Grad* const g = access_.grad_output(row);
+    if constexpr (Access::kIsAligned) {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      const std::int64_t col = columns_.col_of(k);
-      r.x[k] = columns_.holds(k) ? access_.load_input(row, col) : Pack{};
-      r.g[k] = columns_.holds(k) ? access_.load_grads(row, col) : typename Access::Grads{};
+      for (int k = 0; k < kPacks; ++k) {
+        const std::int64_t col = columns_.col_of(k);
+        r.x[k] = columns_.holds(k) ? load_aligned(x + col) : Pack{};
+        const Grads grads = columns_.holds(k) ? Grads::load(g + col) : Grads{};
+#pragma unroll
+        for (int i = 0; i < Grads::kCount; ++i) r.g[k * Grads::kCount + i] = grads.packs[i];
+      }
+    } else {
+      unaligned(x).load(r.x);
+      unaligned(g).load(r.g);
+      load_elements(x, g, r);
     }
-    const bool owns_tail = columns_.owns_tail();
-    r.x_tail = owns_tail ? access_.load_input_tail(row, columns_.tail_col()) : 0.0f;
-    r.g_tail = owns_tail ? access_.load_grad_tail(row, columns_.tail_col()) : 0.0f;
     r.mean = mean_[row];
     r.rstd = rstd_[row];
   }
 
+  /// To be called before a loaded row is used, by all lanes of a wave.
+  __device__ __forceinline__ void arrange(std::int64_t row, Row& r) const {
+    if constexpr (!Access::kIsAligned) {
+      const auto x = unaligned(access_.input(row));
+      const auto g = unaligned(access_.grad_output(row));
+      x.arrange(r.x, r.x_edge);
+      g.arrange(r.g, kGathers ? r.x_edge : r.g_edge, kGathers ? kRole : 0);
+    }
+  }
+
   /// The lane's part of the sums of x0, h and h * x0: see gradient_averages.
   __device__ __forceinline__ void sums_of(const Row& r, float (&sums)[3], Hide hide) const {
-    const float x0_tail = normalise_stored(r.x_tail, r.mean, r.rstd);
-    const float h_tail = r.g_tail * weight_tail_;
+    const Tails tails = tails_of(r);
+    const float x0_tail = normalise_stored(tails.x, r.mean, r.rstd);
+    const float h_tail = tails.g * weight_tail_;
     sums[0] = columns_.owns_tail() ? x0_tail : 0.0f;
     sums[1] = h_tail;
     sums[2] = h_tail * x0_tail;
@@ -156,8 +178,9 @@ class GradientSegment {
     }
   }
 
-  /// Writes grad_input of a row and adds its share of the parameter gradients.
-  __device__ __forceinline__ void finish(std::int64_t row, const Row& r,
+  /// Writes grad_input of a row, or puts it in the input's place for write_packs, and adds the
+  /// row's share of the parameter gradients.
+  __device__ __forceinline__ void finish(std::int64_t row, Row& r,
                                          const GradientAverages<float>& average, Sums& sums,
                                          Hide hide) const {
 #pragma unroll
@@ -169,16 +192,29 @@ class GradientSegment {
         x[i] = normalise(x[i], r.mean, r.rstd, -average.x0);
         h[i] = input_gradient(h[i], x[i], average.h, average.h_x_hat, r.rstd);
       }
-      if (columns_.holds(k)) access_.store(row, columns_.col_of(k), h);
+      if constexpr (!Access::kIsAligned) {
+        r.x[k] = compress<Element>(h);
+      } else if (columns_.holds(k) && access_.wants_grad_input()) {
+        store_aligned(access_.grad_input(row) + columns_.col_of(k), compress<Element>(h));
+      }
       sums.add(k, x, g);
     }
+    const auto [x_tail, g] = tails_of(r);
     if (!columns_.owns_tail()) return;
-    const float x_hat = normalise(r.x_tail, r.mean, r.rstd, -average.x0);
-    access_.store_tail(
-        row, columns_.tail_col(),
-        input_gradient(r.g_tail * weight_tail_, x_hat, average.h, average.h_x_hat, r.rstd));
-    sums.weight_tail = fma(r.g_tail, x_hat, sums.weight_tail);
-    sums.bias_tail += r.g_tail;
+    const float x_hat = normalise(x_tail, r.mean, r.rstd, -average.x0);
+    if (access_.wants_grad_input()) {
+      gpu::store(access_.grad_input(row) + columns_.tail_col(),
+                 input_gradient(g * weight_tail_, x_hat, average.h, average.h_x_hat, r.rstd));
+    }
+    sums.weight_tail = fma(g, x_hat, sums.weight_tail);
+    sums.bias_tail += g;
+  }
+
+  /// Writes what `finish` kept, if the row exists. All lanes of a wave must call it.
+  __device__ __forceinline__ void write_packs(std::int64_t row, const Row& r, bool exists) const {
+    if constexpr (!Access::kIsAligned) {
+      if (access_.wants_grad_input()) unaligned(access_.grad_input(row)).store(r.x, exists);
+    }
   }
 
   __device__ const LaneColumns<Element, Access::kHasTail, kLanes>& columns() const {
@@ -186,11 +222,59 @@ class GradientSegment {
   }
 
  private:
+  // A row on its way to a wave of 32 has the edges of its two arrays and their columns after the
+  // last pack, up to kRole of each, in one register instead of four.
+  static constexpr bool kGathers = !kMovesUnalignedPacks && kLanes == 32 && !Access::kIsWide;
+  static constexpr int kRole = 8;
+
+  /// What a lane has of the columns after the last pack.
+  struct Tails {
+    float x, g;
+  };
+  __device__ __forceinline__ Tails tails_of(const Row& r) const {
+    if constexpr (!Access::kHasTail) return {0.0f, 0.0f};
+    std::uint32_t x = r.x_tail, g = r.g_tail;
+    if constexpr (kGathers) {
+      const int lane = threadIdx.x % kLanes;
+      x = shuffle_from<kLanes>(r.x_edge, 2 * kRole + lane);
+      g = shuffle_from<kLanes>(r.x_edge, 3 * kRole + lane);
+    }
+    return {value_of<Element>(x), value_of<Grad>(g)};
+  }
+
+  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g, Row& r) const {
+    if constexpr (kGathers) {
+      const int lane = threadIdx.x % kLanes, role = lane / kRole, i = lane % kRole;
+      const Element* const row = role % 2 == 0 ? x : g;
+      const bool is_tail = role >= 2;
+      const bool exists = is_tail ? i < columns_.tail() : unaligned(row).has_edge(i);
+      const Element* const p =
+          is_tail ? row + columns_.first_tail_col() + i : unaligned(row).edge(i);
+      r.x_edge = exists ? raw_bits(p) : 0;
+    } else {
+      const bool owns_tail = columns_.owns_tail();
+      r.x_edge = unaligned(x).load_edge();
+      r.g_edge = unaligned(g).load_edge();
+      r.x_tail = owns_tail ? raw_bits(x + columns_.tail_col()) : 0;
+      r.g_tail = owns_tail ? raw_bits(g + columns_.tail_col()) : 0;
+    }
+  }
+
+  /// The segment's packs in a row, wherever it starts.
+  template <class T>
+  __device__ __forceinline__ auto unaligned(T* row) const {
+    return UnalignedPacks<T, kLanes, kPacks, kSize / kPackSize<T>>(
+        row, columns_.first_pack(), columns_.template packs<kPacks>());
+  }
+
   __device__ __forceinline__ void expand_row(const Row& r, int k, float (&x)[kSize],
                                              float (&g)[kSize], float (&h)[kSize],
                                              Hide hide) const {
     expand<Element>(r.x[k], x, hide);
-    r.g[k].expand_to(g, hide);
+    Grads grads;
+#pragma unroll
+    for (int i = 0; i < Grads::kCount; ++i) grads.packs[i] = r.g[k * Grads::kCount + i];
+    grads.expand_to(g, hide);
     Weights weights;
 #pragma unroll
     for (int i = 0; i < Weights::kCount; ++i) weights.packs[i] = weights_[k * Weights::kCount + i];

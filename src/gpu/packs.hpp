@@ -44,7 +44,9 @@ __device__ inline Pack load_pack(const void* p) {
   return kMovesUnalignedPacks ? load_unaligned(p) : load_aligned(p);
 }
 __device__ inline void store_pack(void* p, const Pack& pack) {
-  kMovesUnalignedPacks ? store_unaligned(p, pack) : store_aligned(p, pack);
+  const auto [x, y, z, w] = pack.words;
+  kMovesUnalignedPacks ? store_unaligned(p, pack)
+                       : store_whole(static_cast<uint4*>(p), uint4{x, y, z, w});
 }
 
 // Expansion to float and back. `hide` is zero, but in a way that the compiler cannot know: given
@@ -121,21 +123,6 @@ __device__ Pack pack_of(float value) {
   return compress<Element>(values);
 }
 
-/// The pack that starts at any element, put together from its elements.
-template <class Element>
-__device__ Pack load_elements(const Element* p) {
-  Pack pack;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (sizeof(Element) == 2) {
-      pack.words[i] = p[2 * i].bits | std::uint32_t{p[2 * i + 1].bits} << 16;
-    } else {
-      pack.words[i] = bits_of(p[i]);
-    }
-  }
-  return pack;
-}
-
 /// kValues values of type T as they lie in memory: one pack, or two where T is the wider type.
 template <class T, int kValues>
 struct PackedValues {
@@ -155,15 +142,6 @@ struct PackedValues {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       values.packs[i] = load_aligned(aligned + i * kSize);
-    }
-    return values;
-  }
-
-  static __device__ PackedValues load_elements(const T* p) {
-    PackedValues values;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      values.packs[i] = gpu::load_elements(p + i * kSize);
     }
     return values;
   }

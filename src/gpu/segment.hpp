@@ -36,27 +36,32 @@ class LaneColumns {
   __device__ __forceinline__ void place(const RowShape<Element>& shape, int first, bool has_tail) {
     left_ = shape.packs - first - lane();
     col_ = std::int64_t{first + lane()} * kSize;
+    tail_ = has_tail ? shape.tail : 0;
     owns_tail_ = kHasTail && has_tail && lane() < shape.tail;
   }
 
   /// Whether the lane's pack k lies within the row.
   __device__ bool holds(int k) const { return k * kLanes < left_; }
   /// Of the segment of kLanes * kPacks packs: its first one, and how many lie within the row.
-  __device__ std::int64_t first_pack() const { return col_ / kSize - lane(); }
+  __device__ int first_pack() const { return static_cast<int>(col_) / kSize - lane(); }
   template <int kPacks>
   __device__ int packs() const {
     return min(max(left_ + lane(), 0), kLanes * kPacks);
   }
   /// First column of pack k.
   __device__ std::int64_t col_of(int k) const { return col_ + k * kLanes * kSize; }
+  /// How many of the columns after the row's last pack its lanes hold, whether this one does.
+  __device__ int tail() const { return tail_; }
   __device__ bool owns_tail() const { return owns_tail_; }
-  __device__ std::int64_t tail_col() const { return col_ + std::int64_t{left_} * kSize + lane(); }
+  __device__ int first_tail_col() const { return static_cast<int>(col_) + left_ * kSize; }
+  __device__ int tail_col() const { return first_tail_col() + lane(); }
 
  private:
   static __device__ int lane() { return threadIdx.x % kLanes; }
 
   int left_;          ///< packs from this lane's first to the row's end; may be negative
   std::int64_t col_;  ///< first column of this lane's first pack
+  int tail_;
   bool owns_tail_;
 };
 
@@ -108,7 +113,8 @@ class Segment {
         packs_[k] = holds(k) ? load_aligned(row + col_of(k)) : Pack{};
       }
     } else {
-      unaligned(row).load(packs_, edge_);
+      unaligned(row).load(packs_);
+      edge_ = unaligned(row).load_edge();
     }
     tail_ = columns_.owns_tail() ? gpu::load<float>(row + columns_.tail_col()) : 0.0f;
   }

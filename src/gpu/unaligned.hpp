@@ -71,16 +71,16 @@ class UnalignedPacks {
 
  public:
   /// Of a segment with the whole pieces [first, first + pieces) of a row; pieces may be 0.
-  __device__ UnalignedPacks(T* row, std::int64_t first, int pieces)
+  __device__ UnalignedPacks(T* row, int first, int pieces)
       : first_(row + first * (kCount * kSize)),
         own_(first_ + static_cast<int>(threadIdx.x % kLanes) * (kCount * kSize)),
         pieces_(pieces),
         lane_(threadIdx.x % kLanes),
         phase_(static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % sizeof(Pack))) {}
 
-  /// Issues the loads. What they bring is of use after `arrange`, which also takes `edge`.
+  /// Issues the loads. What they bring is of use after `arrange`.
   template <class Packs>
-  __device__ __forceinline__ void load(Packs& packs, std::uint32_t& edge) const {
+  __device__ __forceinline__ void load(Packs& packs) const {
     const int shift = kMovesUnalignedPacks ? 0 : this->shift();
 #pragma unroll
     for (int i = 0; i < kPacks * kCount; ++i) {
@@ -88,18 +88,22 @@ class UnalignedPacks {
       const bool is_loaded = holds(i / kCount, pieces_) && !is_edge;
       packs[i] = is_loaded ? load_pack(own_ - shift + offset_of(i)) : Pack{};
     }
-    edge = 0;
-    if (has_edges() && pieces_ > 0 && lane_ < kSize) {
-      edge = bits_at(lane_ < shift ? end() - shift + lane_ : first_ + lane_ - shift);
-    }
   }
+
+  /// The elements that go with them, one to a lane: lane first_lane + i brings number i.
+  __device__ bool has_edge(int i) const { return has_edges() && pieces_ > 0 && i < kSize; }
+  __device__ T* edge(int i) const {
+    return i < shift() ? end() - shift() + i : first_ + i - shift();
+  }
+  __device__ std::uint32_t load_edge() const { return has_edge(lane_) ? raw_bits(edge(lane_)) : 0; }
 
   /// Makes of what was loaded the packs as they lie in the row; those beyond its end hold zeros.
   template <class Packs>
-  __device__ __forceinline__ void arrange(Packs& packs, std::uint32_t edge) const {
+  __device__ __forceinline__ void arrange(Packs& packs, std::uint32_t edge,
+                                          int first_lane = 0) const {
     if constexpr (!kMovesUnalignedPacks) {
       if (!any_lane(has_edges())) return;
-      const Pack border = border_of(edge);
+      const Pack border = border_of(edge, first_lane);
       if (lane_ == 0) packs[0] = border;
       with_quarter([&](auto quarter) { arrange(packs, border, quarter); });
     }
@@ -177,7 +181,7 @@ class UnalignedPacks {
         }
         const bool is_edge = k == 0 && part == 0 && lane_ == 0;
         if (holds(k, pieces) && !is_edge) {
-          store_aligned(own_ - shift() + offset_of(k * kCount + part), pack);
+          store_pack(own_ - shift() + offset_of(k * kCount + part), pack);
         }
       }
     }
@@ -209,11 +213,12 @@ class UnalignedPacks {
   }
 
   /// The border, in all lanes, from what each lane loaded of it.
-  __device__ __forceinline__ Pack border_of(std::uint32_t edge) const {
+  __device__ __forceinline__ Pack border_of(std::uint32_t edge, int first_lane) const {
     if constexpr (kHas16Bits) edge |= shuffle_xor(edge, 1) << 16;  // right in even lanes
     Pack border;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) border.words[i] = shuffle_from<kLanes>(edge, i * (kSize / 4));
+    for (int i = 0; i < 4; ++i)
+      border.words[i] = shuffle_from<kLanes>(edge, first_lane + i * (kSize / 4));
     return border;
   }
 
@@ -230,18 +235,10 @@ class UnalignedPacks {
     }
   }
 
-  static __device__ std::uint32_t bits_at(const T* p) {
-    if constexpr (kHas16Bits) {
-      return p->bits;
-    } else {
-      return bits_of(*p);
-    }
-  }
-
   __device__ bool has_edges() const { return !kMovesUnalignedPacks && (kMayDiffer || phase_ != 0); }
   __device__ int shift() const { return phase_ / static_cast<int>(sizeof(T)); }
   __device__ int bits() const { return phase_ % 4 * 8; }
-  __device__ T* end() const { return first_ + std::int64_t{pieces_} * (kCount * kSize); }
+  __device__ T* end() const { return first_ + pieces_ * (kCount * kSize); }
   __device__ bool holds(int k, int pieces) const { return k * kLanes < pieces - lane_; }
   __device__ bool is_last(int k, int pieces) const { return k * kLanes + 1 == pieces - lane_; }
   /// From the lane's first pack to its pack i.

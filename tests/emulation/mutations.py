@@ -18,6 +18,7 @@ FILES = {
     r"gpu/reduction\.hpp": GENERAL,
     r"gpu/(backward|gradient)_\w+\.hpp": BACKWARD,
     r"gpu/(block_kernel|lanes_kernel|segment|segment_tree|handover)\.hpp": FAST,
+    r"gpu/unaligned\.hpp": FAST,
     r"gpu/gpu_runtime\.hpp": FAST,
     r"math/layer_norm\.hpp": EXACT,
 }
@@ -67,6 +68,20 @@ MISTAKES = [
     Mistake("atomic for the block alone", rf"(?<=__ATOMIC_RELAXED, ){AGENT}(?=\))", WORKGROUP),
     Mistake("plain store", r"__hip_atomic_store\(p, word, .*\);", "*p = word;"),
     Mistake("plain load", r"return __hip_atomic_load\(p, .*\);", "return *p;"),
+    Mistake("rows beyond the last written", r"row < a\.rows(?=\);)", "true"),
+    # Rows that do not start at a pack, between lanes: only waves of 32 do that.
+    Mistake("shifted by words alone", r"phase_ % 4 \* 8", "0", wave=32),
+    Mistake("next lane's bytes at the end", r"is_last.* \? border.* : (next;)", r"\1", wave=32),
+    Mistake("own pack instead of next", r"lane_ == 0 \? after : own", "own", wave=32),
+    Mistake("own pack instead of previous", r"is_end \? before : own", "own", wave=32),
+    Mistake("numbers beyond the end", r"\.words\[i\] : 0;", ".words[i] : own;", wave=32),
+    Mistake("start not put in place", r"if \(lane_ == 0\) packs\[0\] = border;", "", wave=32),
+    Mistake("bytes before a row read", r" && !is_edge(?=;)", "", wave=32),
+    Mistake("bytes before a row written", r" && !is_edge(?=\))", "", wave=32),
+    Mistake("ends not written", r"store_ends<kFirstTaken>\(packs.*;", "", wave=32),
+    Mistake("an element of the ends missed", r"lane_ >= kSize\)", "lane_ >= kSize - 1)", wave=32),
+    Mistake("ends of the wrong array", r"kGathers \? kRole : 0", "0", wave=32),
+    Mistake("columns of the wrong array", r"\b3 \* kRole \+ lane", "2 * kRole + lane", wave=32),
 ]
 
 
