@@ -14,6 +14,8 @@ class AnyParameter {
   __device__ AnyParameter(const void* data, Dtype dtype, float if_absent, Hide hide)
       : data_(hidden(static_cast<const char*>(data), hide)),
         is_float_(dtype == Dtype::float32),
+        is_usual_(data != nullptr && dtype == kDtype<Element> &&
+                  (kMovesUnalignedPacks || is_aligned(data))),
         if_absent_(if_absent) {}
 
   __device__ float operator[](std::int64_t col) const {
@@ -27,10 +29,14 @@ class AnyParameter {
     for (float& value : values) value = if_absent_;
     if (!exists || data_ == nullptr) return;
     const char* const p = address_of(col);  // for both dtypes: addresses take many registers
-    if (sizeof(Element) == 4 || is_float_) {
-      load_as<float>(p, values);
+    if (is_usual_) {
+      load_packs<Element>(p, values);
+    } else if (sizeof(Element) == 4 || !is_float_) {
+      load_elements<Element>(p, values);
+    } else if (kMovesUnalignedPacks || is_aligned(data_)) {
+      load_packs<float>(p, values);
     } else {
-      load_as<Element>(p, values);
+      load_elements<float>(p, values);
     }
   }
 
@@ -45,18 +51,19 @@ class AnyParameter {
 
   /// Columns of packs are aligned if the first one is.
   template <class T>
-  __device__ void load_as(const void* address, float (&values)[kSize]) const {
-    const T* const p = static_cast<const T*>(address);
-    if (kMovesUnalignedPacks || is_aligned(data_)) {
-      PackedValues<T, kSize>::load_packs(p).expand_to(values, {});
-    } else {
+  static __device__ void load_packs(const char* p, float (&values)[kSize]) {
+    using Values = PackedValues<T, kSize>;
+    Values::load_packs(reinterpret_cast<const T*>(p)).expand_to(values, {});
+  }
+  template <class T>
+  static __device__ void load_elements(const char* p, float (&values)[kSize]) {
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) values[i] = gpu::load<float>(p + i);
-    }
+    for (int i = 0; i < kSize; ++i) values[i] = gpu::load<float>(reinterpret_cast<const T*>(p) + i);
   }
 
   const char* data_;
   bool is_float_;
+  bool is_usual_;  ///< packs of Element, by one load each
   float if_absent_;
 };
 
