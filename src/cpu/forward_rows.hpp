@@ -17,7 +17,9 @@ KERNEL_INLINE void apply_to_chunk(const From* x, X* y, const T* weight, const T*
     prefetch_to_read(next + col);
     V v = load_columns<X>(x + col, part);
     if constexpr (kStore == Store::any) v = v * V(s.scale);
-    const V x_hat = normalise(v, V(s.shift), V(s.rstd), V(s.offset));
+    V offset(s.offset);
+    if constexpr (sizeof(X) > 2) offset = fine_offset(v, V(s.shift), V(s.rstd_tail), offset);
+    const V x_hat = normalise(v, V(s.shift), V(s.rstd), offset);
     store<kStore>(y + col, fma(x_hat, load(weight + col, Whole{}), load(bias + col, Whole{})),
                   part);
   });

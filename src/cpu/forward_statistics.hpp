@@ -144,8 +144,8 @@ struct TileRegisters {
 /// The same bits with a row in every lane, and rstd as row_statistics() has it for rows that need
 /// no more than its plain case.
 template <class X, class T = Compute<X>>
-KERNEL_INLINE void moments_of_tile(Rows<X> rows, T eps, Kept<T>& kept, Moments<T>* moments,
-                                   T* rstd) {
+KERNEL_INLINE void moments_of_tile(Rows<X> rows, T eps, Kept<T>& kept, Moments<T>* moments, T* rstd,
+                                   T* rstd_tail) {
   using V = Vector<T>;
   const T n = static_cast<T>(rows.cols);
   const V inverse_n(T(1) / n);
@@ -161,7 +161,9 @@ KERNEL_INLINE void moments_of_tile(Rows<X> rows, T eps, Kept<T>& kept, Moments<T
     s2.row[r] = sums.s2;
   }
   const Moments<V> all = moments_of(shift, s1.sum(), s2.sum(), inverse_n);
-  store(rstd, inverse_root(variance_of(all.m2, V(n), inverse_n) + V(eps)), Whole{});
+  const HeadAndTail<V> root = inverse_root(variance_of(all.m2, V(n), inverse_n) + V(eps));
+  store(rstd, root.head, Whole{});
+  store(rstd_tail, root.tail, Whole{});
   T tails[kMostTileRows<T>];
   T m2s[kMostTileRows<T>];
   store(tails, all.tail, Whole{});
@@ -231,12 +233,12 @@ KERNEL_INLINE void statistics_of_tile(Rows<X> rows, T eps, Kept<T>& kept,
                                       RowStatistics<T>* statistics) {
   Moments<T> moments[kMostTileRows<T>];
   if (kFusedRegisters && rows.cols <= kChunkCols && rows.count >= kFewestVectorRows) {
-    T rstd[kMostTileRows<T>];
-    moments_of_tile(rows, eps, kept, moments, rstd);
+    T rstd[kMostTileRows<T>], rstd_tail[kMostTileRows<T>];
+    moments_of_tile(rows, eps, kept, moments, rstd, rstd_tail);
     for (std::int64_t r = 0; r < rows.count; ++r) {
       const Moments<T> m = moments[r];
       if (m.m2 >= T(0) && rescue_scale(m.m2, eps) == T(1)) [[likely]] {
-        statistics[r] = {T(1), m.head, m.tail, rstd[r], -m.tail * rstd[r]};
+        statistics[r] = {T(1), m.head, m.tail, rstd[r], rstd_tail[r], -m.tail * rstd[r]};
       } else {
         statistics[r] = statistics_of_row(rows.x + r * rows.row_stride, rows.cols, eps, m);
       }

@@ -48,9 +48,11 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
     const T scale = rescue_scale(moments.m2, eps);
     if (scale != T(1)) moments = block_moments(input, a.cols, scale, block);
     const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
+    const T rstd_tail = sizeof(Element) > 2 || a.wide_output ? s.rstd_tail : T(0);
 
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {
-      const T x_hat = normalise(load<T>(input + col) * scale, s.shift, s.rstd, s.offset);
+      const T x = load<T>(input + col) * scale;
+      const T x_hat = normalise(x, s.shift, s.rstd, fine_offset(x, s.shift, rstd_tail, s.offset));
       const T y = fma(x_hat, weight[col], bias[col]);
       if (a.wide_output) {
         static_cast<T*>(a.output)[row * a.cols + col] = y;

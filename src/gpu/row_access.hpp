@@ -15,6 +15,8 @@ class AlignedAccess {
  public:
   static constexpr int kSize = kPackSize<Element>;
   static constexpr bool kIsAligned = true;
+  /// float32 output from 16-bit input comes with float32 parameters under autocast.
+  static constexpr bool kMayBeWide = sizeof(Element) == 2 && sizeof(Parameter) == 4;
 
   __device__ AlignedAccess(const LayerNormForward& a, Hide hide)
       : weight_(hidden(static_cast<const Parameter*>(a.weight), hide)),
@@ -60,10 +62,11 @@ class AlignedAccess {
   static constexpr bool kHasTail = false;
   __device__ void store_tail(std::int64_t, std::int64_t, float) const {}
 
- private:
-  /// float32 output from 16-bit input comes with float32 parameters under autocast.
-  static constexpr bool kMayBeWide = sizeof(Element) == 2 && sizeof(Parameter) == 4;
+  /// Whether the output keeps all digits of a float: see fine_offset.
+  static constexpr bool kMayBeFine = sizeof(Element) == 4 || kMayBeWide;
+  __device__ bool is_fine() const { return sizeof(Element) == 4 || wide_; }
 
+ private:
   static __device__ void load_parameter(const Parameter* p, float if_absent, std::int64_t col,
                                         bool exists, float (&values)[kSize]) {
     using Values = PackedValues<Parameter, kSize>;
@@ -104,6 +107,8 @@ class AnyAccess {
   /// Whether the output is float32 where Element is not. Rare, and twice the registers: written
   /// element by element.
   __device__ bool is_wide() const { return sizeof(Element) == 2 && wide_; }
+  static constexpr bool kMayBeFine = true;
+  __device__ bool is_fine() const { return sizeof(Element) == 4 || wide_; }
   __device__ void store_wide(std::int64_t i, const float (&y)[kSize]) const {
 #pragma unroll
     for (int j = 0; j < kSize; ++j) static_cast<float*>(output_)[i + j] = y[j];

@@ -176,7 +176,7 @@ class Segment {
     expand<Element>(packs_[k], x, hide);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
-      x[i] = fma(normalise(x[i], s.shift, s.rstd, s.offset), w[i], b[i]);
+      x[i] = fma(x_hat_of(x[i], access, s), w[i], b[i]);
     }
     if constexpr (Access::kIsAligned) {
       if (holds(k)) access.store(row_start + col_of(k), x);
@@ -204,7 +204,7 @@ class Segment {
                                              const RowStatistics<float>& s) const {
     if (!columns_.owns_tail()) return;
     const std::int64_t col = columns_.tail_col();
-    access.store_tail(row_start + col, col, normalise(tail_, s.shift, s.rstd, s.offset));
+    access.store_tail(row_start + col, col, x_hat_of(tail_, access, s));
   }
 
   /// Writes all outputs of the segment.
@@ -225,6 +225,15 @@ class Segment {
   template <class T>
   __device__ __forceinline__ UnalignedPacks<T, kLanes, kPacks> unaligned(T* row) const {
     return {row, columns_.first_pack(), columns_.template packs<kPacks>()};
+  }
+
+  static __device__ float x_hat_of(float x, const Access& access, const RowStatistics<float>& s) {
+    float offset = s.offset;
+    if constexpr (Access::kMayBeFine) {
+      const float rstd_tail = access.is_fine() ? s.rstd_tail : 0.0f;
+      offset = fine_offset(x, s.shift, rstd_tail, offset);
+    }
+    return normalise(x, s.shift, s.rstd, offset);
   }
 
   __device__ __forceinline__ void multiply(float scale) {

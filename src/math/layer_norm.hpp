@@ -8,6 +8,8 @@
 //            mean     = m + s1 / n              kept as two numbers: near m, x - m is exact
 //            variance = (s2 - s1^2 / n) / n
 //   output   x_hat = ((x - m) - s1 / n) * rstd,  y = x_hat * weight + bias
+//            rstd is two numbers too, if y is not rounded to 16 bits: its rounding alone would be
+//            one unit in the last place of x_hat
 //
 // E[x^2] - mean^2 would lose all digits once |mean| >> spread, and a plain two-pass algorithm is
 // wrong by the rounding of m: a float32 row of mean 1e4 and spread 1e-3 comes out 0.1 off without
@@ -104,27 +106,37 @@ SIMPLE_LAYERNORM_INLINE T rescue_scale(T m2, T eps) {
 /// All that a row's outputs depend on besides its values, weight and bias.
 template <class T>
 struct RowStatistics {
-  T scale;   ///< what the row was multiplied with: 1, or a rescue_scale
-  T shift;   ///< head of the scaled row's mean
-  T tail;    ///< tail of it
-  T rstd;    ///< 1 / sqrt(variance + eps) of the scaled row
-  T offset;  ///< -tail * rstd
+  T scale;      ///< what the row was multiplied with: 1, or a rescue_scale
+  T shift;      ///< head of the scaled row's mean
+  T tail;       ///< tail of it
+  T rstd;       ///< 1 / sqrt(variance + eps) of the scaled row, rounded
+  T rstd_tail;  ///< what the rounding took off
+  T offset;     ///< -tail * rstd
 
   /// Mean and rstd of the row as it was before scaling, as the backward pass takes them.
   SIMPLE_LAYERNORM_INLINE T unscaled_mean() const { return (shift + tail) / scale; }
   SIMPLE_LAYERNORM_INLINE T unscaled_rstd() const { return rstd * scale; }
 };
 
-/// 1 / sqrt(x). A Newton step, whose error term is formed without rounding, takes out what the root
-/// and the division rounded: it would reach every element of the row.
+/// A number as the nearest T and what that leaves out.
 template <class T>
-SIMPLE_LAYERNORM_INLINE T inverse_root(T x) {
+struct HeadAndTail {
+  T head;
+  T tail;
+};
+
+/// 1 / sqrt(x). A Newton step, whose error term is formed without rounding, finds what the root and
+/// the division rounded: it would reach every element of the row.
+template <class T>
+SIMPLE_LAYERNORM_INLINE HeadAndTail<T> inverse_root(T x) {
   using std::fma;
   using std::sqrt;
   const T y = T(1) / sqrt(x);
   const T xy = x * y;
   const T error = fma(-xy, y, T(1)) - fma(x, y, -xy) * y;
-  return fma(T(0.5) * y, error, y);
+  const T step = T(0.5) * y * error;
+  const T head = y + step;
+  return {head, step - (head - y)};
 }
 
 /// m2 / n, rounded as a division is, with a reciprocal that a loop over rows takes once.
@@ -139,7 +151,7 @@ SIMPLE_LAYERNORM_INLINE T variance_of(T m2, T n, T inverse_n) {
 template <class T>
 SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T eps, T scale) {
   // One NaN for all, so that its bits do not tell how the moments were merged.
-  if (row.m2 != row.m2) return {scale, T(NAN), T(NAN), T(NAN), T(NAN)};
+  if (row.m2 != row.m2) return {scale, T(NAN), T(NAN), T(NAN), T(NAN), T(NAN)};
   const T m2 = row.m2 < T(0) ? T(0) : row.m2;
   const T variance = variance_of(m2, n, T(1) / n);
   T scaled_eps = eps * scale * scale;
@@ -148,8 +160,16 @@ SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T e
     scaled_eps = Limits<T>::smallest_normal;
   }
   if (scale == T(1)) scaled_eps = eps;
-  const T rstd = inverse_root(variance + scaled_eps);
-  return {scale, row.head, row.tail, rstd, -row.tail * rstd};
+  const HeadAndTail<T> rstd = inverse_root(variance + scaled_eps);
+  return {scale, row.head, row.tail, rstd.head, rstd.tail, -row.tail * rstd.head};
+}
+
+/// The offset to normalise one element with where the output keeps all digits of T. An output of 16
+/// bits takes the row's: rstd's tail is far below its rounding.
+template <class T>
+SIMPLE_LAYERNORM_INLINE T fine_offset(T x, T shift, T rstd_tail, T offset) {
+  using std::fma;
+  return fma(x - shift, rstd_tail, offset);
 }
 
 /// x_hat of one element of the scaled row.
