@@ -55,42 +55,42 @@ __global__ void __launch_bounds__(kBackwardBlockShapes[kIndex].threads,
   typename Segment::Sums sums(memory);
 
   const std::int64_t step = gridDim.x;
-  const auto work_on = [&](std::int64_t row, auto& current, auto& next) SIMPLE_LAYERNORM_INLINED {
+  typename Segment::Row current, next;
+  std::int64_t row = blockIdx.x;
+  segment.load(row, current);
+#pragma unroll 1
+  for (; row < a.rows; row += step) {
     segment.arrange(row, current);
-    if (row + step < a.rows) segment.load(row + step, next);
+    segment.load(min(row + step, a.rows - 1), next);
     float s[3];
     segment.sums_of(current, s, Hide(row, 63));
     block.sum(s);
     const auto averages = gradient_averages(s[0], s[1], s[2], inverse_n);
     segment.finish(row, current, averages, sums, Hide(row, 62));
     segment.write_packs(row, current, true);
-  };
-  typename Segment::Row even, odd;
-  std::int64_t row = blockIdx.x;
-  segment.load(row, even);
-  for (; row < a.rows; row += 2 * step) {
-    work_on(row, even, odd);
-    if (row + step < a.rows) work_on(row + step, odd, even);
+    current = next;
   }
   store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(blockIdx.x),
                                     partial_sums.bias_row(blockIdx.x));
 }
 
+/// A group of blocks per row. They send each other the sums of a row while they finish the row
+/// before it, whose sums have come meanwhile.
 template <class Element, class Access, int kIndex>
-__global__ void __launch_bounds__(kBackwardSplitShapes[kIndex].threads,
-                                  (kResident<kBackwardSplitShapes[kIndex].threads,
-                                             kBackwardSplitShapes[kIndex].blocks, Access::kIsWide>))
+__global__ void __launch_bounds__(
+    kBackwardSplitShapes[kIndex].threads,
+    (kResident<kBackwardSplitShapes[kIndex].threads, kBackwardSplitShapes[kIndex].blocks,
+               sizeof(Element) == 2 || Access::kHasTail>))
     layer_norm_backward_split(LayerNormBackward a, PartialSums<float> partial_sums,
                               SumsExchange exchange) {
   if constexpr (kBackwardSplitShapes[kIndex].needs > kRoom) return;
   constexpr int kPacks = kBackwardSplitShapes[kIndex].packs;
   constexpr int kThreads = kBackwardSplitShapes[kIndex].threads;
-  constexpr bool kLags = kBackwardSplitShapes[kIndex].lags;
   constexpr bool kUsesSharedMemory = kBackwardSplitShapes[kIndex].uses_shared_memory;
   using Segment = BlockSegment<Element, Access, kPacks, kUsesSharedMemory>;
   using Block = BlockReduction<float, kThreads>;
   __shared__ float slots[Block::kSlots];
-  __shared__ GradientAverages<float> received[3];
+  __shared__ GradientAverages<float> received[2];
   SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
   Block block(slots);
   const int piece = blockIdx.x % exchange.pieces;
@@ -100,47 +100,45 @@ __global__ void __launch_bounds__(kBackwardSplitShapes[kIndex].threads,
   const float inverse_n = 1.0f / static_cast<float>(a.cols);
   typename Segment::Sums sums(memory);
 
-  // A round takes one row's sums and finishes the row of kLag rounds before, whose sums the other
-  // blocks have sent meanwhile.
-  constexpr int kLag = kLags ? 1 : 0;
   const std::int64_t step = gridDim.x / exchange.pieces;
-  const auto work_on = [&](std::int64_t row, auto& previous, auto& current, auto& next,
-                           GradientAverages<float>& received) SIMPLE_LAYERNORM_INLINED {
-    const std::int64_t finished = row - kLag * step;
-    if (row < a.rows) segment.arrange(row, current);
-    if (row + step < a.rows) segment.load(row + step, next);
-    if (row < a.rows) {
-      float s[3];
-      segment.sums_of(current, s, Hide(row, 63));
-      block.sum(s);
+  const bool is_first_wave = threadIdx.x < kWave;
+  typename Segment::Row current, next;
+  typename Segment::KeptRow previous(memory);
+  int turn = 0;
+  const auto receive = [&](std::int64_t row, const SumsSlot& seen) SIMPLE_LAYERNORM_INLINED {
+    float s[3];
+    exchange.receive(row, seen, s);
+    if (threadIdx.x == 0) received[turn] = gradient_averages(s[0], s[1], s[2], inverse_n);
+  };
+  std::int64_t row = group;
+  segment.load(row, current);
+#pragma unroll 1
+  for (; row < a.rows; row += step) {
+    const bool has_previous = row > group;
+    const SumsSlot seen = exchange.look(has_previous ? row - step : row, 0);
+    segment.arrange(row, current);
+    segment.load(min(row + step, a.rows - 1), next);
+    float s[3];
+    segment.sums_of(current, s, Hide(row, 63));
+    block.put(s);
+    if (has_previous && is_first_wave) receive(row - step, seen);
+    __syncthreads();
+    if (is_first_wave) {
+      block.take(s);
       if (threadIdx.x == 0) exchange.send(row, piece, s);
     }
-    if (finished >= group && threadIdx.x < kWave) {
-      float s[3];
-      exchange.receive(finished, s);
-      if (threadIdx.x == 0) received = gradient_averages(s[0], s[1], s[2], inverse_n);
+    if (has_previous) {
+      segment.finish(row - step, previous, received[turn], sums, Hide(row, 62));
+      segment.write_packs(row - step, previous, true);
     }
-    __syncthreads();
-    if (finished >= group) {
-      auto& row_to_finish = kLags ? previous : current;
-      segment.finish(finished, row_to_finish, received, sums, Hide(finished, 62));
-      segment.write_packs(finished, row_to_finish, true);
-    }
-  };
-  constexpr int kHeld = 2 + kLag;  // rows: one on its way, one in work, one that waits for its sums
-  typename Segment::Row rows[kHeld];
-  std::int64_t row = group;
-  segment.load(row, rows[0]);
-  const std::int64_t end = a.rows + kLag * step;
-  while (row < end) {
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      if (row < end) {
-        work_on(row, rows[(i + kHeld - 1) % kHeld], rows[i], rows[(i + 1) % kHeld], received[i]);
-      }
-      row += step;
-    }
+    turn ^= 1;
+    previous.keep(current);
+    current = next;
   }
+  if (is_first_wave) receive(row - step, exchange.look(row - step, 0));
+  __syncthreads();
+  segment.finish(row - step, previous, received[turn], sums, Hide(row, 62));
+  segment.write_packs(row - step, previous, true);
   store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(group),
                                     partial_sums.bias_row(group));
 }
@@ -154,11 +152,11 @@ void launch_backward_block(const LayerNormBackward& a, const BackwardPlan& plan,
       using Access = std::remove_pointer_t<decltype(access)>;
       constexpr int kIndex = decltype(index)::value;
       if constexpr (is_reachable(kBackwardBlockShapes, kIndex, kLeastRoom, kMostRoom,
-                                 Access::kIsWide)) {
+                                 Access::kElements)) {
         const auto kernel = layer_norm_backward_block<Element, Access, kIndex>;
         using Segment = BlockSegment<Element, Access, kBackwardBlockShapes[kIndex].packs,
                                      kBackwardBlockShapes[kIndex].uses_shared_memory>;
-        const std::size_t shared_bytes = Segment::kSharedBytes * plan.threads;
+        const std::size_t shared_bytes = Segment::kSharedPacks * sizeof(Pack) * plan.threads;
         allow_shared_bytes(kernel, shared_bytes);
         launch(kernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
       }
@@ -179,11 +177,11 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
       using Access = std::remove_pointer_t<decltype(access)>;
       constexpr int kIndex = decltype(index)::value;
       if constexpr (is_reachable(kBackwardSplitShapes, kIndex, kLeastRoom, kMostRoom,
-                                 Access::kIsWide)) {
+                                 Access::kElements)) {
         const auto kernel = layer_norm_backward_split<Element, Access, kIndex>;
         using Segment = BlockSegment<Element, Access, kBackwardSplitShapes[kIndex].packs,
                                      kBackwardSplitShapes[kIndex].uses_shared_memory>;
-        const std::size_t shared_bytes = Segment::kSharedBytes * plan.threads;
+        const std::size_t shared_bytes = Segment::kSharedPacksWithRow * sizeof(Pack) * plan.threads;
         allow_shared_bytes(kernel, shared_bytes);
         const std::int64_t resident = std::int64_t{device.multiprocessors} *
                                       blocks_per_multiprocessor(kernel, plan.threads, shared_bytes);

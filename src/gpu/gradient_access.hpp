@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gpu/any_parameter.hpp"
+#include "gpu/backward_plan.hpp"
 #include "gpu/packs.hpp"
 #include "simple_layernorm/layer_norm.hpp"
 
@@ -16,6 +17,7 @@ class GradientRows {
   static constexpr int kSize = kPackSize<Element>;
   using Grads = PackedValues<Grad, kSize>;
   static constexpr bool kIsWide = sizeof(Grad) > sizeof(Element);
+  static constexpr Elements kElements = elements_of(sizeof(Element), sizeof(Grad));
 
   explicit __device__ GradientRows(const LayerNormBackward& a)
       : input_(static_cast<const Element*>(a.input)),

@@ -94,17 +94,37 @@ class GradientSegment {
   static constexpr int kSize = kPackSize<Element>;
   using Sums = Accumulators<kPacks, kSize, kUsesSharedMemory>;
 
-  /// Dynamic shared memory that a thread takes, of which the accumulators come first.
-  static constexpr std::size_t kSharedBytes =
-      kUsesSharedMemory ? sizeof(Pack) * (Sums::kCount + kPacks * Weights::kCount) : 0;
+  static constexpr int kWeightPacks = kPacks * Weights::kCount;
+  static constexpr int kRowPacks = kPacks * (1 + Grads::kCount);
 
-  /// What is read of a row.
-  struct Row {
-    Pack x[kPacks];
-    Pack g[kPacks * Grads::kCount];
+  /// Packs of dynamic shared memory that a thread takes: the accumulators come first, then the
+  /// weights, then the row that is kept, if one is.
+  static constexpr int kSharedPacks = kUsesSharedMemory ? Sums::kCount + kWeightPacks : 0;
+  static constexpr int kSharedPacksWithRow = kUsesSharedMemory ? kSharedPacks + kRowPacks : 0;
+
+  /// What is read of a row besides its packs.
+  struct RowValues {
     std::uint32_t x_edge, g_edge;  ///< see UnalignedPacks
     std::uint32_t x_tail, g_tail;  ///< raw; see tails_of
     float mean, rstd;
+  };
+
+  /// What is read of a row: its packs are those of the input, then those of grad_output.
+  struct Row : RowValues {
+    Pack packs[kRowPacks];
+  };
+
+  /// A row that is put aside.
+  struct KeptRow : RowValues {
+    PrivatePacks<kRowPacks, kUsesSharedMemory> packs;
+
+    explicit __device__ KeptRow(Pack* memory) : packs(memory + kSharedPacks * blockDim.x) {}
+
+    __device__ __forceinline__ void keep(const Row& row) {
+      static_cast<RowValues&>(*this) = row;
+#pragma unroll
+      for (int i = 0; i < kRowPacks; ++i) packs[i] = row.packs[i];
+    }
   };
 
   /// The segment that starts at pack `first` of every row; its weights are read here, once.
@@ -133,14 +153,17 @@ class GradientSegment {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
         const std::int64_t col = columns_.col_of(k);
-        r.x[k] = columns_.holds(k) ? load_aligned(x + col) : Pack{};
+        r.packs[k] = columns_.holds(k) ? load_aligned(x + col) : Pack{};
         const Grads grads = columns_.holds(k) ? Grads::load(g + col) : Grads{};
 #pragma unroll
-        for (int i = 0; i < Grads::kCount; ++i) r.g[k * Grads::kCount + i] = grads.packs[i];
+        for (int i = 0; i < Grads::kCount; ++i) {
+          r.packs[kPacks + k * Grads::kCount + i] = grads.packs[i];
+        }
       }
     } else {
-      unaligned(x).load(r.x);
-      unaligned(g).load(r.g);
+      Pack* const g_packs = r.packs + kPacks;
+      unaligned(x).load(r.packs);
+      unaligned(g).load(g_packs);
       load_elements(x, g, r);
     }
     r.mean = mean_[row];
@@ -152,8 +175,9 @@ class GradientSegment {
     if constexpr (!Access::kIsAligned) {
       const auto x = unaligned(access_.input(row));
       const auto g = unaligned(access_.grad_output(row));
-      x.arrange(r.x, r.x_edge);
-      g.arrange(r.g, kGathers ? r.x_edge : r.g_edge, kGathers ? kRole : 0);
+      Pack* const g_packs = r.packs + kPacks;
+      x.arrange(r.packs, r.x_edge);
+      g.arrange(g_packs, kGathers ? r.x_edge : r.g_edge, kGathers ? kRole : 0);
     }
   }
 
@@ -180,7 +204,8 @@ class GradientSegment {
 
   /// Writes grad_input of a row, or puts it in the input's place for write_packs, and adds the
   /// row's share of the parameter gradients.
-  __device__ __forceinline__ void finish(std::int64_t row, Row& r,
+  template <class AnyRow>
+  __device__ __forceinline__ void finish(std::int64_t row, AnyRow& r,
                                          const GradientAverages<float>& average, Sums& sums,
                                          Hide hide) const {
 #pragma unroll
@@ -193,7 +218,7 @@ class GradientSegment {
         h[i] = input_gradient(h[i], x[i], average.h, average.h_x_hat, r.rstd);
       }
       if constexpr (!Access::kIsAligned) {
-        r.x[k] = compress<Element>(h);
+        r.packs[k] = compress<Element>(h);
       } else if (columns_.holds(k) && access_.wants_grad_input()) {
         store_aligned(access_.grad_input(row) + columns_.col_of(k), compress<Element>(h));
       }
@@ -211,9 +236,11 @@ class GradientSegment {
   }
 
   /// Writes what `finish` kept, if the row exists. All lanes of a wave must call it.
-  __device__ __forceinline__ void write_packs(std::int64_t row, const Row& r, bool exists) const {
+  template <class AnyRow>
+  __device__ __forceinline__ void write_packs(std::int64_t row, const AnyRow& r,
+                                              bool exists) const {
     if constexpr (!Access::kIsAligned) {
-      if (access_.wants_grad_input()) unaligned(access_.grad_input(row)).store(r.x, exists);
+      if (access_.wants_grad_input()) unaligned(access_.grad_input(row)).store(r.packs, exists);
     }
   }
 
@@ -231,7 +258,7 @@ class GradientSegment {
   struct Tails {
     float x, g;
   };
-  __device__ __forceinline__ Tails tails_of(const Row& r) const {
+  __device__ __forceinline__ Tails tails_of(const RowValues& r) const {
     if constexpr (!Access::kHasTail) return {0.0f, 0.0f};
     std::uint32_t x = r.x_tail, g = r.g_tail;
     if constexpr (kGathers) {
@@ -242,7 +269,8 @@ class GradientSegment {
     return {value_of<Element>(x), value_of<Grad>(g)};
   }
 
-  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g, Row& r) const {
+  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g,
+                                                RowValues& r) const {
     if constexpr (kGathers) {
       const int lane = threadIdx.x % kLanes, role = lane / kRole, i = lane % kRole;
       const Element* const row = role % 2 == 0 ? x : g;
@@ -267,13 +295,15 @@ class GradientSegment {
         row, columns_.first_pack(), columns_.template packs<kPacks>());
   }
 
-  __device__ __forceinline__ void expand_row(const Row& r, int k, float (&x)[kSize],
+  template <class AnyRow>
+  __device__ __forceinline__ void expand_row(const AnyRow& r, int k, float (&x)[kSize],
                                              float (&g)[kSize], float (&h)[kSize],
                                              Hide hide) const {
-    expand<Element>(r.x[k], x, hide);
+    expand<Element>(r.packs[k], x, hide);
     Grads grads;
 #pragma unroll
-    for (int i = 0; i < Grads::kCount; ++i) grads.packs[i] = r.g[k * Grads::kCount + i];
+    for (int i = 0; i < Grads::kCount; ++i)
+      grads.packs[i] = r.packs[kPacks + k * Grads::kCount + i];
     grads.expand_to(g, hide);
     Weights weights;
 #pragma unroll
@@ -285,7 +315,7 @@ class GradientSegment {
 
   Access access_;
   LaneColumns<Element, Access::kHasTail, kLanes> columns_;
-  PrivatePacks<kPacks * Weights::kCount, kUsesSharedMemory> weights_;
+  PrivatePacks<kWeightPacks, kUsesSharedMemory> weights_;
   float weight_tail_;
   const float* mean_;
   const float* rstd_;

@@ -14,11 +14,12 @@ namespace simple_layernorm::gpu {
 
 /// Where a thread of a device can keep many numbers from row to row.
 enum class Room {
-  registers_256,  ///< AMD RDNA
-  registers_512,  ///< AMD CDNA; NVIDIA's threads have 255, and shared memory
-  shared_memory,  ///< NVIDIA with at least kLargeSharedBytes for a block
+  registers_256,  ///< AMD RDNA, other NVIDIA
+  registers_512,  ///< AMD CDNA; NVIDIA's 255 registers with kMediumSharedBytes for a block
+  shared_memory,  ///< NVIDIA with kLargeSharedBytes for a block
 };
-constexpr std::size_t kLargeSharedBytes = 200 << 10;
+constexpr std::size_t kLargeSharedBytes = 226 << 10;
+constexpr std::size_t kMediumSharedBytes = 96 << 10;
 
 struct DeviceProperties {
   int wave = 32;            ///< lanes of a wave

@@ -3,11 +3,13 @@
 #include "gpu/partial_sums.hpp"
 
 #include "gpu/elements.hpp"
+#include "gpu/packs.hpp"
 
 namespace simple_layernorm::gpu {
 namespace {
 
 constexpr int kSumThreads = 256;
+constexpr int kMostSumLanes = 64;
 
 template <class T>
 struct Gradient {
@@ -29,30 +31,55 @@ __device__ void store_as(Dtype dtype, void* p, std::int64_t i, T value) {
   }
 }
 
-/// `lanes` threads, a power of two, share a column: the grid would be too small for few columns,
-/// and the loops too long for many groups. Blocks take turns with the `count` gradients.
+/// Neighbouring columns of a row of partial sums, as one thread reads them.
+template <class T>
+struct alignas(sizeof(Pack)) SumPack {
+  static constexpr int kSize = sizeof(Pack) / sizeof(T);
+  T values[kSize];
+
+  __device__ void add(const T* p, std::int64_t left) {
+    if (left >= kSize) {
+      const SumPack other = *reinterpret_cast<const SumPack*>(p);
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) values[i] += other.values[i];
+    } else {
+      for (int i = 0; i < left; ++i) values[i] += p[i];
+    }
+  }
+};
+
+/// `lanes` threads, a power of two, share a pack of columns: the grid would be too small for few
+/// columns, and the loops too long for many groups. Blocks take turns with the `count` gradients.
 template <class T>
 __global__ void __launch_bounds__(kSumThreads)
     sum_partials(Gradient<T> first, Gradient<T> second, int count, std::int64_t first_col,
                  std::int64_t cols, std::int64_t groups, std::int64_t stride, int lanes) {
-  __shared__ T slots[kSumThreads];
-  const Gradient<T>& gradient = blockIdx.x % count == 0 ? first : second;
+  using Columns = SumPack<T>;
+  __shared__ Columns slots[kSumThreads];
+  const Gradient<T> gradient = blockIdx.x % count == 0 ? first : second;
   const int width = kSumThreads / lanes;
   const int lane = threadIdx.x / width;
-  const std::int64_t col =
-      first_col + std::int64_t{blockIdx.x / count} * width + threadIdx.x % width;
-  T sum = T(0);
+  const std::int64_t pack = std::int64_t{blockIdx.x / count} * width + threadIdx.x % width;
+  const std::int64_t col = first_col + pack * Columns::kSize;
+  Columns sums = {};
   if (col < cols) {
 #pragma unroll 4
     for (std::int64_t i = lane; i < groups; i += lanes) {
-      sum += gradient.partials[i * stride + col];
+      sums.add(gradient.partials + i * stride + col, cols - col);
     }
   }
-  slots[threadIdx.x] = sum;
-  __syncthreads();
-  if (lane != 0 || col >= cols) return;
-  for (int i = 1; i < lanes; ++i) sum += slots[i * width + threadIdx.x];
-  store_as(gradient.dtype, gradient.result, col, sum);
+  slots[threadIdx.x] = sums;
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) {
+      sums.add(slots[threadIdx.x + half * width].values, Columns::kSize);
+      slots[threadIdx.x] = sums;
+    }
+  }
+  if (lane != 0) return;
+  for (int i = 0; i < Columns::kSize && col + i < cols; ++i) {
+    store_as(gradient.dtype, gradient.result, col + i, sums.values[i]);
+  }
 }
 
 }  // namespace
@@ -65,8 +92,8 @@ void launch_sum(const LayerNormBackward& a, const PartialSums<T>& partial_sums, 
   if (count == 0) return;
   // About four loads to a thread: they are under way together.
   int lanes = 1;
-  while (lanes < 32 && lanes * 8 <= partial_sums.groups) lanes *= 2;
-  const int width = kSumThreads / lanes;
+  while (lanes < kMostSumLanes && lanes * 8 <= partial_sums.groups) lanes *= 2;
+  const int width = kSumThreads / lanes * SumPack<T>::kSize;
   const std::int64_t most_cols = kMostBlocks / count * width;
   for (std::int64_t first = 0; first < a.cols; first += most_cols) {
     const std::int64_t blocks = divide_up(std::min(a.cols - first, most_cols), width) * count;

@@ -89,7 +89,9 @@ __device__ T wave_sum(T value) {
 template <class T, int kBlockMost>
 class BlockReduction {
   static constexpr int kMostSums = 3;
-  static constexpr int kMostWaves = kBlockMost / kWave < 8 ? 8 : kBlockMost / kWave;
+  static constexpr int kMostWaves = kBlockMost <= 8 * kWave    ? 8
+                                    : kBlockMost <= 16 * kWave ? 16
+                                                               : 32;
 
  public:
   static constexpr int kSlots = 2 * kMostSums * kMostWaves;
@@ -99,26 +101,36 @@ class BlockReduction {
   /// Replaces every member of `values` by its sum over the block, the same in all threads.
   template <int kCount>
   __device__ __forceinline__ void sum(T (&values)[kCount]) {
+    put(values);
+    __syncthreads();
+    take(values);
+  }
+
+  /// The two halves of sum(), for callers that have more to do before its barrier.
+  template <int kCount>
+  __device__ __forceinline__ void put(const T (&values)[kCount]) {
     static_assert(kCount <= kMostSums, "no slots for so many sums");
-    const int lane = threadIdx.x % kWave;
-    const int wave = threadIdx.x / kWave;
-    const int waves = blockDim.x / kWave;
-    const int part = threadIdx.x % kMostWaves;
-    T* slots = slots_ + turn_ * (kSlots / 2);
     turn_ ^= 1;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const T partial = wave_sum(values[i]);
-      if (lane == 0) slots[i * kMostWaves + wave] = partial;
+      if (threadIdx.x % kWave == 0) slots()[i * kMostWaves + threadIdx.x / kWave] = partial;
     }
-    __syncthreads();
+  }
+  /// By whole waves, one or several.
+  template <int kCount>
+  __device__ __forceinline__ void take(T (&values)[kCount]) const {
+    const int waves = blockDim.x / kWave;
+    const int part = threadIdx.x % kMostWaves;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      values[i] = group_sum<kMostWaves>(part < waves ? slots[i * kMostWaves + part] : T(0));
+      values[i] = group_sum<kMostWaves>(part < waves ? slots()[i * kMostWaves + part] : T(0));
     }
   }
 
  private:
+  __device__ T* slots() const { return slots_ + turn_ * (kSlots / 2); }
+
   T* slots_;
   int turn_ = 0;
 };

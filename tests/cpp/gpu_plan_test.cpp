@@ -109,12 +109,12 @@ TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
         const BackwardBlockShape& shape = kBackwardBlockShapes[plan.shape];
         EXPECT_LE(plan.threads, shape.threads);
         expect_covered(packs, plan.threads / device.wave, shape.packs * device.wave);
-        EXPECT_TRUE(exists(shape, device.room, grad_size > size));
+        EXPECT_TRUE(exists(shape, device.room, elements_of(size, grad_size)));
       } else if (plan.kernel == BackwardKernel::split) {
         const BackwardSplitShape& shape = kBackwardSplitShapes[plan.shape];
         expect_covered(packs, plan.pieces, plan.threads * shape.packs);
         EXPECT_LE(plan.pieces, device.multiprocessors) << "not all at the same time";
-        EXPECT_TRUE(exists(shape, device.room, grad_size > size));
+        EXPECT_TRUE(exists(shape, device.room, elements_of(size, grad_size)));
       } else {
         EXPECT_TRUE(size == 8 || packs > std::int64_t{1} << 15);
       }
