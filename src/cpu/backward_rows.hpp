@@ -1,6 +1,7 @@
 // The backward pass over rows: one pass for the three averages of a row and one that makes
 // gradients of them, adding its share of the parameter gradients to the sums of its block of rows.
-// math/layer_norm.hpp has the formula.
+// The first pass over one row runs together with the second over another. math/layer_norm.hpp has
+// the formula.
 #pragma once
 
 #include "cpu/columns.hpp"
@@ -49,9 +50,9 @@ KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64
   return r;
 }
 
-/// Numbers of a tile of rows of one chunk that the first pass leaves for the second, if kKept<X>: a
-/// third of a first-level cache. 16-bit backward at 4096 x 768 is 1.2 times as fast with them, and
-/// as slow as without if there are twice as many.
+/// Numbers that the first pass leaves for the second, if kKept<X>, of two tiles of rows of one
+/// chunk: a third of a first-level cache. With twice as many, 16-bit backward at 4096 x 768 takes
+/// 1.3 times as long.
 constexpr std::int64_t kMostKeptGradients = 2048;
 template <class T>
 struct alignas(64) KeptGradients {
@@ -59,65 +60,65 @@ struct alignas(64) KeptGradients {
   T g[kMostKeptGradients];
 };
 
-/// Sums of a chunk. kInput: grad_input is wanted, so that h matters; its cache lines are fetched
-/// meanwhile if `fetched`. kKeep: the numbers are left in `kept`, from `at` on.
-template <bool kInput, bool kKeep, class X, class T = Compute<X>>
-KERNEL_INLINE GradientSums<T> sums_of_chunk(const GradientRow<X>& r, Chunk chunk, const T* weight,
-                                            bool fetched, KeptGradients<T>& kept, std::int64_t at) {
+/// How much further on the columns lie that a pass fetches.
+struct Ahead {
+  std::int64_t g;
+  std::int64_t x;
+  std::int64_t grad_input;
+};
+
+/// The first pass over a chunk of a row, if kSum, and the second over one of each of `count` rows
+/// whose averages are known. In one loop, the arithmetic of one pass overlaps with the traffic of
+/// the other: float32 at 1024 x 16384 takes 0.8 of the time of two loops.
+/// kInput: grad_input is wanted, so that h matters. kKeep: the first pass leaves its numbers in
+/// `kept`, from `left` on, and the second finds them there, from `found` on. weight_sums and
+/// bias_sums are null if not wanted.
+template <bool kSum, bool kInput, bool kKeep, Store kStore, class X, class T = Compute<X>>
+KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
+                                              const GradientRow<X>* applied, std::int64_t count,
+                                              Chunk chunk, const T* weight, T* weight_sums,
+                                              T* bias_sums, Ahead ahead, KeptGradients<T>& kept,
+                                              std::int64_t left, std::int64_t found) {
   using V = Vector<T>;
   V sum_x0(T(0));
   V sum_h(T(0));
   V sum_h_x0(T(0));
-  const X* const x = r.x + chunk.begin;
-  const X* const from = r.g + chunk.begin;
-  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-    const V x0 = keep<X>(normalise_stored(load(x + col, part), V(r.mean), V(r.rstd)), part);
-    sum_x0 = sum_x0 + x0;
-    if constexpr (kKeep) store(kept.x0 + at + col, x0, Whole{});
-    if constexpr (kInput || kKeep) {
-      const V g = load(from + col, part);
-      if constexpr (kKeep) store(kept.g + at + col, g, Whole{});
-      if constexpr (kInput) {
-        if (fetched) prefetch_to_write(r.grad_input + chunk.begin + col);
-        const V h = g * load(weight + col, Whole{});
+  for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
+    const std::int64_t col = chunk.begin + i;
+    V w(T(0));
+    if constexpr (kInput) w = load(weight + i, Whole{});
+    if constexpr (kSum) {
+      const GradientRow<X>& r = *summed;
+      prefetch_to_read(r.x + ahead.x + col);
+      prefetch_to_read(r.g + ahead.g + col);
+      const V x0 = keep<X>(normalise_stored(load(r.x + col, part), V(r.mean), V(r.rstd)), part);
+      sum_x0 = sum_x0 + x0;
+      if constexpr (kKeep) store(kept.x0 + left + i, x0, Whole{});
+      if constexpr (kInput || kKeep) {
+        const V g = load(r.g + col, part);
+        if constexpr (kKeep) store(kept.g + left + i, g, Whole{});
+        const V h = g * w;
         sum_h = sum_h + h;
         sum_h_x0 = fma(h, x0, sum_h_x0);
       }
     }
-  });
-  return {total(sum_x0), total(sum_h), total(sum_h_x0)};
-}
-
-/// Gradients of a chunk of some rows, kKeep: of numbers that were left in `kept`. weight_sums and
-/// bias_sums are null if not wanted. Meanwhile the cache lines are fetched that lie next_g and
-/// next_x further on.
-template <bool kInput, bool kKeep, Store kStore, class X, class T = Compute<X>>
-KERNEL_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count, Chunk chunk,
-                                  const T* weight, T* weight_sums, T* bias_sums,
-                                  std::int64_t next_g, std::int64_t next_x,
-                                  const KeptGradients<T>& kept) {
-  using V = Vector<T>;
-  for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
-    const std::int64_t col = chunk.begin + i;
-    V w(T(0));
+    if (count == 0) return;
     V weight_sum(T(0));
     V bias_sum(T(0));
-    if constexpr (kInput) w = load(weight + i, Whole{});
     if (weight_sums != nullptr) weight_sum = load(weight_sums + col, Whole{});
     if (bias_sums != nullptr) bias_sum = load(bias_sums + col, Whole{});
     for (std::int64_t row = 0; row < count; ++row) {
-      const GradientRow<X>& r = rows[row];
-      const std::int64_t at = row * padded_cols(chunk.cols) + i;
+      const GradientRow<X>& r = applied[row];
+      const std::int64_t at = found + row * padded_cols(chunk.cols) + i;
       const V g = kKeep ? load(kept.g + at, Whole{}) : load(r.g + col, part);
-      prefetch_to_read(r.g + next_g + col);
       bias_sum = bias_sum + g;
       if (!kInput && weight_sums == nullptr) continue;
-      prefetch_to_read(r.x + next_x + col);
       const V x_hat =
           kKeep ? load(kept.x0 + at, Whole{}) - V(r.average.x0)
                 : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
+        if (kStore != Store::streamed) prefetch_to_write(r.grad_input + ahead.grad_input + col);
         store<kStore>(r.grad_input + col,
                       input_gradient(g * w, x_hat, V(r.average.h), V(r.average.h_x_hat), V(r.rstd)),
                       part);
@@ -126,6 +127,7 @@ KERNEL_INLINE void apply_to_chunk(const GradientRow<X>* rows, std::int64_t count
     if (weight_sums != nullptr) store(weight_sums + col, weight_sum, Whole{});
     if (bias_sums != nullptr) store(bias_sums + col, bias_sum, Whole{});
   });
+  return {total(sum_x0), total(sum_h), total(sum_h_x0)};
 }
 
 template <class T>
@@ -136,25 +138,25 @@ void clear(T* sums, Chunk chunk) {
   });
 }
 
-/// Rows that the second pass reads together, so that the sums of a column are loaded and stored
-/// once for them: 8 narrow ones are 1.1 times as fast as 4 (65536 x 64), 8 of 768 columns are not.
-/// Of kept rows, as many as there is room for.
-constexpr int kMostGradientTileRows = 32;
+/// Rows whose sums are taken before they are applied, so that a row's averages are ready when they
+/// are needed, and a chunk's weight is converted once for all.
+constexpr std::int64_t kMostGradientTileRows = 32;
+/// Input and grad_output of a tile of longer rows than a chunk: in the second-level cache.
+constexpr std::int64_t kGradientTileBytes = 131072;
+/// Rows of so few columns take one pass at a time, and the second reads a tile's rows together, so
+/// that the sums of a column are loaded and stored once: 65536 x 64 takes 0.85 of the time so.
 constexpr std::int64_t kNarrowRow = 256;
-/// Input and grad_output of a tile: in the first-level cache beside their sums and grad_input (1.05
-/// times as fast in float32 at 4096 x 768 as in the second), or in the second-level cache.
-constexpr std::int64_t kGradientTileBytes = 16384;
-constexpr std::int64_t kLongGradientTileBytes = 524288;
+/// Elements between fetching a line and using it, in rows of one chunk.
+constexpr std::int64_t kReadAhead = 4096;
+constexpr std::int64_t kWriteAhead = 1024;
 
-template <class X>
+template <class X, bool kKeep>
 KERNEL_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
-  const bool one_chunk = cols <= kChunkCols;
-  const std::int64_t bytes = one_chunk ? kGradientTileBytes : kLongGradientTileBytes;
-  const std::int64_t most = kKept<X> && one_chunk ? kMostKeptGradients / padded_cols(cols)
-                            : cols <= kNarrowRow  ? 8
-                                                  : 4;
-  const std::int64_t fitting = bytes / (2 * cols * static_cast<std::int64_t>(sizeof(X)));
-  const std::int64_t rows = fitting < most ? fitting : most;
+  constexpr std::int64_t kBytes = sizeof(X);
+  const std::int64_t rows = cols > kChunkCols    ? kGradientTileBytes / (2 * cols * kBytes)
+                            : !kKeep             ? (cols <= kNarrowRow ? 8 : 2)
+                            : cols <= kNarrowRow ? kMostKeptGradients / padded_cols(cols)
+                                                 : kMostKeptGradients / 2 / padded_cols(cols);
   return rows < 1 ? 1 : rows < kMostGradientTileRows ? rows : kMostGradientTileRows;
 }
 
@@ -167,51 +169,84 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
   const bool needs_input = kInput || weight_sums != nullptr;
   const std::int64_t cols = a.cols;
   const std::int64_t chunks = chunks_in(cols);
-  const std::int64_t tile = gradient_tile_rows<X>(cols);
   for (std::int64_t i = 0; i < chunks; ++i) {
     clear(weight_sums, chunk_of(cols, i));
     clear(bias_sums, chunk_of(cols, i));
   }
 
-  Buffer<T> buffer;
-  const T* weight = nullptr;
-  const auto weight_of = [&](Chunk chunk) KERNEL_LAMBDA {
-    if (kInput && (chunks > 1 || weight == nullptr)) {
-      weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
-    }
-    return weight;
-  };
   const auto run_tiles = [&]<bool kKeep, Store kStore>() {
+    const std::int64_t tile = gradient_tile_rows<X, kKeep>(cols);
+    const std::int64_t rows_ahead = kReadAhead / cols;
+    const Ahead tile_ahead{tile * a.grad_output_row_stride, tile * a.row_stride, kWriteAhead};
+    const bool together = needs_input && cols > kNarrowRow;
+    GradientRow<X> rows[2][kMostGradientTileRows];
+    GradientSums<T> sums[kMostGradientTileRows];
     KeptGradients<T> kept;
-    for (; begin < end; begin += tile) {
-      const std::int64_t count = end - begin < tile ? end - begin : tile;
-      GradientRow<X> rows[kMostGradientTileRows];
-      GradientSums<T> sums[kMostGradientTileRows];
-      for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
-      for (std::int64_t i = 0; needs_input && i < chunks; ++i) {
-        const Chunk chunk = chunk_of(cols, i);
-        const T* w = weight_of(chunk);
-        for (std::int64_t r = 0; r < count; ++r) {
-          const GradientSums<T> part = sums_of_chunk<kInput, kKeep>(
-              rows[r], chunk, w, kStore != Store::streamed, kept, r * padded_cols(cols));
-          sums[r] = i == 0 ? part : sums[r] + part;
-        }
-      }
-      for (std::int64_t r = 0; needs_input && r < count; ++r) rows[r].finish(sums[r], cols);
+    Buffer<T> buffer;
+    const T* weight = nullptr;
+    const auto pass = [&]<bool kSum>(const GradientRow<X>* summed, const GradientRow<X>* applied,
+                                     std::int64_t count, Chunk chunk, Ahead ahead,
+                                     std::int64_t left, std::int64_t found) KERNEL_LAMBDA {
+      return pass_over_chunk<kSum, kInput, kKeep, kStore>(
+          summed, applied, count, chunk, weight, weight_sums, bias_sums, ahead, kept, left, found);
+    };
+    std::int64_t applied = 0;  // rows of `now`, the tile before
+    for (int side = 0; begin < end || applied > 0; begin += tile, side ^= together) {
+      const std::int64_t summed = end - begin >= tile ? tile : end > begin ? end - begin : 0;
+      GradientRow<X>* const next = rows[side];
+      const GradientRow<X>* const now = rows[side ^ 1];
+      const std::int64_t left = side * kMostKeptGradients / 2;
+      const std::int64_t found = kMostKeptGradients / 2 - left;
+      for (std::int64_t r = 0; r < summed; ++r)
+        next[r] = gradient_row<X>(a, begin + r, needs_input);
       for (std::int64_t i = 0; i < chunks; ++i) {
         const Chunk chunk = chunk_of(cols, i);
-        apply_to_chunk<kInput, kKeep, kStore>(rows, count, chunk, weight_of(chunk), weight_sums,
-                                              bias_sums, tile * a.grad_output_row_stride,
-                                              tile * a.row_stride, kept);
+        if (kInput && (chunks > 1 || weight == nullptr)) {
+          weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
+        }
+        const auto ahead_of = [&](std::int64_t r) KERNEL_LAMBDA {
+          const auto further = [&](std::int64_t stride) KERNEL_LAMBDA {
+            if (chunks == 1) return rows_ahead * stride;
+            if (r + 1 < tile) return stride;
+            return i + 1 < chunks ? kChunkCols - r * stride : stride - chunk.begin;
+          };
+          return Ahead{further(a.grad_output_row_stride), further(a.row_stride),
+                       chunks == 1 ? kWriteAhead : further(cols)};
+        };
+        for (std::int64_t r = 0; needs_input && !together && r < summed; ++r) {
+          next[r].finish(pass.template operator()<true>(next + r, next, 0, chunk, tile_ahead,
+                                                        r * padded_cols(cols), 0),
+                         cols);
+        }
+        for (std::int64_t r = 0; together && r < summed; ++r) {
+          const std::int64_t at = r * padded_cols(cols);
+          const GradientSums<T> part =
+              r < applied ? pass.template operator()<true>(next + r, now + r, 1, chunk, ahead_of(r),
+                                                           left + at, found + at)
+                          : pass.template operator()<true>(next + r, now, 0, chunk, ahead_of(r),
+                                                           left + at, 0);
+          sums[r] = i == 0 ? part : sums[r] + part;
+          if (i + 1 == chunks) next[r].finish(sums[r], cols);
+        }
+        if (!together) {
+          pass.template operator()<false>(next, next, summed, chunk, tile_ahead, 0, 0);
+        } else if (summed < applied) {
+          pass.template operator()<false>(next, now + summed, applied - summed, chunk,
+                                          ahead_of(summed), 0, found + summed * padded_cols(cols));
+        }
       }
+      applied = together ? summed : 0;
     }
   };
-  if (kKept<X> && needs_input && chunks == 1) {
-    if (streamed)
-      return run_tiles.template operator()<kKept<X>, Store::streamed>(), finish_streams();
-    return run_tiles.template operator()<kKept<X>, Store::any>();
+  if constexpr (kInput) {
+    if (streamed) {
+      run_tiles.template operator()<false, Store::streamed>();
+      return finish_streams();
+    }
+    if (kKept<X> && cols <= kMostKeptGradients / 2) {
+      return run_tiles.template operator()<kKept<X>, Store::any>();
+    }
   }
-  if (streamed) return run_tiles.template operator()<false, Store::streamed>(), finish_streams();
   run_tiles.template operator()<false, Store::any>();
 }
 
@@ -233,6 +268,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
   };
 
+  const Ahead next_row{a.grad_output_row_stride, a.row_stride, a.cols};
   KeptGradients<T> none;
   GradientSums<T>* parts = static_cast<GradientSums<T>*>(chunk_sums);
   if (needs_input) {
@@ -241,8 +277,8 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
       Buffer<T> buffer;
       const T* weight = weight_of(chunk, buffer);
       for (std::int64_t r = 0; r < count; ++r) {
-        parts[r * chunks + i] =
-            sums_of_chunk<kInput, false>(rows[r], chunk, weight, false, none, 0);
+        parts[r * chunks + i] = pass_over_chunk<true, kInput, false, Store::any>(
+            rows + r, rows, 0, chunk, weight, weight_sums, bias_sums, next_row, none, 0, 0);
       }
     });
     for (std::int64_t r = 0; r < count; ++r) {
@@ -257,11 +293,9 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     const T* weight = weight_of(chunk, buffer);
     clear(weight_sums, chunk);
     clear(bias_sums, chunk);
-    constexpr std::int64_t kTogether = 4;
-    for (std::int64_t r = 0; r < count; r += kTogether) {
-      apply_to_chunk<kInput, false, Store::any>(
-          rows + r, count - r < kTogether ? count - r : kTogether, chunk, weight, weight_sums,
-          bias_sums, kTogether * a.grad_output_row_stride, kTogether * a.row_stride, none);
+    for (std::int64_t r = 0; r < count; ++r) {
+      pass_over_chunk<false, kInput, false, Store::any>(
+          rows, rows + r, 1, chunk, weight, weight_sums, bias_sums, next_row, none, 0, 0);
     }
   });
 }
