@@ -260,6 +260,7 @@ def simulated_gpu(monkeypatch):
     monkeypatch.delenv(environment.PLAN, raising=False)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is simulated where there is none")
 class TestSimulatedGpu:
     def test_every_group_runs_through_the_gpus_clocks(self, simulated_gpu, tmp_path, monkeypatch):
         for name, small in {

@@ -210,7 +210,8 @@ KERNEL_INLINE RowStatistics<T> statistics_of_row(const X* x, std::int64_t cols, 
   const T scale = rescue_scale(moments.m2, eps);
   if (scale != T(1)) [[unlikely]]
     moments = moments_of_scaled_row(x, cols, scale);
-  return row_statistics(moments, static_cast<T>(cols), eps, scale);
+  const T n = static_cast<T>(cols);
+  return row_statistics(moments, n, T(1) / n, eps, scale);
 }
 
 constexpr std::int64_t kTileBytes = 8192;        ///< of rows of one chunk: in the first-level cache

@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(
   typename Segment::Row current, next;
   typename Segment::KeptRow previous(memory);
   int turn = 0;
-  const auto receive = [&](std::int64_t row, const SumsSlot& seen) SIMPLE_LAYERNORM_INLINED {
+  const auto receive = [&](std::int64_t row) SIMPLE_LAYERNORM_INLINED {
     float s[3];
-    exchange.receive(row, seen, s);
+    exchange.receive(row, s);
     if (threadIdx.x == 0) received[turn] = gradient_averages(s[0], s[1], s[2], inverse_n);
   };
   std::int64_t row = group;
@@ -115,13 +115,12 @@ __global__ void __launch_bounds__(
 #pragma unroll 1
   for (; row < a.rows; row += step) {
     const bool has_previous = row > group;
-    const SumsSlot seen = exchange.look(has_previous ? row - step : row, 0);
     segment.arrange(row, current);
     segment.load(min(row + step, a.rows - 1), next);
     float s[3];
     segment.sums_of(current, s, Hide(row, 63));
     block.put(s);
-    if (has_previous && is_first_wave) receive(row - step, seen);
+    if (has_previous && is_first_wave) receive(row - step);
     __syncthreads();
     if (is_first_wave) {
       block.take(s);
@@ -135,7 +134,7 @@ __global__ void __launch_bounds__(
     previous.keep(current);
     current = next;
   }
-  if (is_first_wave) receive(row - step, exchange.look(row - step, 0));
+  if (is_first_wave) receive(row - step);
   __syncthreads();
   segment.finish(row - step, previous, received[turn], sums, Hide(row, 62));
   segment.write_packs(row - step, previous, true);

@@ -52,8 +52,9 @@ class WaveRun {
                                         const Moments<float>& moments, float scale) {
     const Hide hide(row, 61);
     if constexpr (!Access::kIsAligned) place(hide);  // rather than to keep it in registers
+    const float n = static_cast<float>(a.cols);
     const RowStatistics<float> s =
-        row_statistics(moments, static_cast<float>(a.cols), static_cast<float>(a.eps), scale);
+        row_statistics(moments, n, 1.0f / n, static_cast<float>(a.eps), scale);
     if (first_ == 0 && threadIdx.x == 0) store_statistics(a, row, s);
     const Access access(a, hide);
 #pragma unroll

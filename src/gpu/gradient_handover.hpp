@@ -26,25 +26,22 @@ struct SumsExchange {
     store_shared_word(&slot->h_x0, word_of(own[2], 0.0f));
   }
 
-  /// What has come by now from the piece that is `first` and the lane's number.
-  __device__ SumsSlot look(std::int64_t row, int first) const {
-    const int piece = first + static_cast<int>(threadIdx.x) % kWave;
-    const SumsSlot* slot = &slots[row * pieces + min(piece, pieces - 1)];
-    return {load_shared_word(&slot->x0_and_h), load_shared_word(&slot->h_x0)};
-  }
-
-  /// The sums of the whole row, of which `seen` has come from the first pieces. To be called by the
-  /// first wave of a block. Its lanes stay together: those beyond the last piece wait for it too.
-  __device__ void receive(std::int64_t row, SumsSlot seen, float (&whole)[3]) const {
+  /// The sums of the whole row. To be called by the first wave of a block. Its lanes stay together,
+  /// those beyond the last piece wait for it too: lanes that part take turns.
+  __device__ void receive(std::int64_t row, float (&whole)[3]) const {
 #pragma unroll
     for (float& sum : whole) sum = 0.0f;
     for (int first = 0; first < pieces; first += kWave) {
-      if (first > 0) seen = look(row, first);
-      while (any_lane(seen.x0_and_h == kNothing || seen.h_x0 == kNothing)) seen = look(row, first);
-      const bool counts = first + static_cast<int>(threadIdx.x) < pieces;
-      whole[0] += counts ? low_of(seen.x0_and_h) : 0.0f;
-      whole[1] += counts ? high_of(seen.x0_and_h) : 0.0f;
-      whole[2] += counts ? low_of(seen.h_x0) : 0.0f;
+      const int piece = first + static_cast<int>(threadIdx.x);
+      const SumsSlot* slot = &slots[row * pieces + min(piece, pieces - 1)];
+      std::uint64_t x0_and_h, h_x0;
+      do {
+        x0_and_h = load_shared_word(&slot->x0_and_h);
+        h_x0 = load_shared_word(&slot->h_x0);
+      } while (any_lane(x0_and_h == kNothing || h_x0 == kNothing));
+      whole[0] += piece < pieces ? low_of(x0_and_h) : 0.0f;
+      whole[1] += piece < pieces ? high_of(x0_and_h) : 0.0f;
+      whole[2] += piece < pieces ? low_of(h_x0) : 0.0f;
     }
 #pragma unroll
     for (float& sum : whole) sum = wave_sum(sum);

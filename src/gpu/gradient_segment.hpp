@@ -3,33 +3,10 @@
 #pragma once
 
 #include "gpu/gradient_access.hpp"
+#include "gpu/private_packs.hpp"
 #include "gpu/segment.hpp"
 
 namespace simple_layernorm::gpu {
-
-/// Where a thread keeps what it needs for every row: in registers or, where it takes most of them,
-/// in shared memory that no other thread touches.
-template <int kCount, bool kInSharedMemory>
-class PrivatePacks {
- public:
-  explicit __device__ PrivatePacks(Pack* memory) : own_(memory + threadIdx.x) {}
-  __device__ Pack& operator[](int i) { return own_[i * blockDim.x]; }
-  __device__ const Pack& operator[](int i) const { return own_[i * blockDim.x]; }
-
- private:
-  Pack* own_;
-};
-
-template <int kCount>
-class PrivatePacks<kCount, false> {
- public:
-  explicit __device__ PrivatePacks(Pack*) {}
-  __device__ Pack& operator[](int i) { return packs_[i]; }
-  __device__ const Pack& operator[](int i) const { return packs_[i]; }
-
- private:
-  Pack packs_[kCount];
-};
 
 /// Sums of the parameter gradients over the rows that a thread has seen, for its columns: kPacks
 /// packs of kSize values.

@@ -23,7 +23,7 @@ __device__ inline float high_of(std::uint64_t word) {
   return float_of(static_cast<std::uint32_t>(word >> 32));
 }
 
-/// Waits for a message. Its sender must be running or have run: see launch_split.
+/// Waits for a word. Its sender must be running or have run: see launch_split.
 __device__ inline std::uint64_t receive(const std::uint64_t* slot) {
   std::uint64_t word;
   do {
@@ -43,9 +43,13 @@ __device__ inline void send(MomentsSlot* slot, const CountedMoments& own) {
   store_shared_word(&slot->tail_and_count, word_of(own.moments.tail, own.count));
 }
 
+/// By all lanes of a wave, each for its own slot: they stay together until the last one has come.
 __device__ inline CountedMoments receive(const MomentsSlot* slot) {
-  const std::uint64_t head_and_m2 = receive(&slot->head_and_m2);
-  const std::uint64_t tail_and_count = receive(&slot->tail_and_count);
+  std::uint64_t head_and_m2, tail_and_count;
+  do {
+    head_and_m2 = load_shared_word(&slot->head_and_m2);
+    tail_and_count = load_shared_word(&slot->tail_and_count);
+  } while (any_lane(head_and_m2 == kNothing || tail_and_count == kNothing));
   return {{low_of(head_and_m2), low_of(tail_and_count), high_of(head_and_m2)},
           high_of(tail_and_count)};
 }

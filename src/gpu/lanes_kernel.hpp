@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kLanesThreads)
 #pragma unroll
   for (int u = 0; u < kRows; ++u) {
     const std::int64_t row = row0 + u * kGroups;
-    statistics[u] = row_statistics(moments[u], static_cast<float>(a.cols), eps, scales[u]);
+    statistics[u] =
+        row_statistics(moments[u], static_cast<float>(a.cols), inverse_n, eps, scales[u]);
     if (threadIdx.x % kLanes == 0 && row < a.rows) store_statistics(a, row, statistics[u]);
   }
 

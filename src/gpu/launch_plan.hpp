@@ -48,7 +48,7 @@ struct LanesShape {
   int rows;   ///< that a group reads before it uses the first
 };
 constexpr LanesShape kLanesShapes[] = {
-    {8, 1, 4}, {16, 1, 2}, {16, 2, 2}, {32, 2, 1}, {32, 3, 1}, {32, 4, 1}, {64, 3, 1}, {64, 4, 1},
+    {8, 1, 4}, {8, 2, 2}, {16, 2, 2}, {32, 2, 1}, {32, 3, 1}, {32, 4, 1}, {64, 3, 1}, {64, 4, 1},
 };
 constexpr int kLanesShapeCount = static_cast<int>(std::size(kLanesShapes));
 constexpr int kLanesThreads = 128;

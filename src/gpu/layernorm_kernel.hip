@@ -41,13 +41,14 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
   const MixedArray<Element> weight(a.weight, a.weight_dtype, T(1));
   const MixedArray<Element> bias(a.bias, a.bias_dtype, T(0));
   const T eps = static_cast<T>(a.eps);
+  const T n = static_cast<T>(a.cols);
 
   for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
     Moments<T> moments = block_moments(input, a.cols, T(1), block);
     const T scale = rescue_scale(moments.m2, eps);
     if (scale != T(1)) moments = block_moments(input, a.cols, scale, block);
-    const RowStatistics<T> s = row_statistics(moments, static_cast<T>(a.cols), eps, scale);
+    const RowStatistics<T> s = row_statistics(moments, n, T(1) / n, eps, scale);
     const T rstd_tail = sizeof(Element) > 2 || a.wide_output ? s.rstd_tail : T(0);
 
     for (std::int64_t col = threadIdx.x; col < a.cols; col += blockDim.x) {

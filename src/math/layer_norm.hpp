@@ -114,7 +114,9 @@ struct RowStatistics {
   T offset;     ///< -tail * rstd
 
   /// Mean and rstd of the row as it was before scaling, as the backward pass takes them.
-  SIMPLE_LAYERNORM_INLINE T unscaled_mean() const { return (shift + tail) / scale; }
+  SIMPLE_LAYERNORM_INLINE T unscaled_mean() const {
+    return scale == T(1) ? shift + tail : (shift + tail) / scale;
+  }
   SIMPLE_LAYERNORM_INLINE T unscaled_rstd() const { return rstd * scale; }
 };
 
@@ -125,13 +127,23 @@ struct HeadAndTail {
   T tail;
 };
 
-/// 1 / sqrt(x). A Newton step, whose error term is formed without rounding, finds what the root and
-/// the division rounded: it would reach every element of the row.
+/// 1 / sqrt(x) but for its last digits: on a GPU one instruction.
+template <class T>
+SIMPLE_LAYERNORM_INLINE T rough_inverse_root(T x) {
+#if defined(__CUDA_ARCH__) || defined(__AMDGCN__)
+  return rsqrt(x);
+#else
+  using std::sqrt;
+  return T(1) / sqrt(x);
+#endif
+}
+
+/// 1 / sqrt(x). A Newton step, whose error term is formed without rounding, finds what a rough root
+/// lacks: it would reach every element of the row.
 template <class T>
 SIMPLE_LAYERNORM_INLINE HeadAndTail<T> inverse_root(T x) {
   using std::fma;
-  using std::sqrt;
-  const T y = T(1) / sqrt(x);
+  const T y = rough_inverse_root(x);
   const T xy = x * y;
   const T error = fma(-xy, y, T(1)) - fma(x, y, -xy) * y;
   const T step = T(0.5) * y * error;
@@ -148,12 +160,14 @@ SIMPLE_LAYERNORM_INLINE T variance_of(T m2, T n, T inverse_n) {
 }
 
 /// Statistics of a row of n values from its moments, taken after it was multiplied with `scale`.
+/// Takes 1 / n: a caller divides once.
 template <class T>
-SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T eps, T scale) {
+SIMPLE_LAYERNORM_INLINE RowStatistics<T> row_statistics(Moments<T> row, T n, T inverse_n, T eps,
+                                                        T scale) {
   // One NaN for all, so that its bits do not tell how the moments were merged.
   if (row.m2 != row.m2) return {scale, T(NAN), T(NAN), T(NAN), T(NAN), T(NAN)};
   const T m2 = row.m2 < T(0) ? T(0) : row.m2;
-  const T variance = variance_of(m2, n, T(1) / n);
+  const T variance = variance_of(m2, n, inverse_n);
   T scaled_eps = eps * scale * scale;
   // A constant row stays finite when shrinking makes its eps vanish.
   if (eps > T(0) && scaled_eps < Limits<T>::smallest_normal) {
