@@ -48,6 +48,7 @@ MISTAKES = [
     Mistake("row stride dropped", r"\ba\.(grad_output_)?row_stride;", "a.cols;"),
     Mistake("row stride dropped", r"(?<=row \* )(grad_output_)?row_stride_", "cols_"),
     Mistake("slot not written", r"if \(lane == 0\) (?=slots_?\[)", "if (threadIdx.x == 0) "),
+    Mistake("slot not written", r"(?<=threadIdx\.x) % kWave(?= == 0\) slots\(\))", ""),
     Mistake("slot read unwritten", r"part < waves \? (.*) : T\(0\)", r"\1"),
     Mistake("eps dropped", r"\(variance \+ scaled_eps\)", "(variance)"),
     Mistake("mean not corrected", r"const T tail = s1 \* inverse_n;", "const T tail = T(0);"),
