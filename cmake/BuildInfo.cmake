@@ -1,6 +1,7 @@
 # simple_layernorm/_build_info.py: what the Python package knows of its own build.
 
-# The hash of all files in some folders, by which a benchmark's figure names the kernels it timed.
+# The hash of all code in some folders, by which a benchmark's figure names the kernels it timed.
+# Comments and white space do not count: they change no figure.
 function(hash_sources variable)
   list(TRANSFORM ARGN APPEND /* OUTPUT_VARIABLE patterns)
   file(GLOB_RECURSE files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ${patterns})
@@ -9,6 +10,7 @@ function(hash_sources variable)
   set(text "")
   foreach(file IN LISTS files)
     file(READ ${file} content)
+    string(REGEX REPLACE "//[^\n]*|[ \t\r\n]+" "" content "${content}")
     string(APPEND text "${content}")
   endforeach()
   string(SHA256 hash "${text}")
