@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(
   constexpr int kPacks = kBackwardLanesShapes[kIndex].packs;
   constexpr int kRows = Access::kIsWide ? 1 : kBackwardLanesShapes[kIndex].rows;
   if constexpr (kLanes > kWave) return;  // a shape for larger waves
+  if constexpr (kBackwardLanesShapes[kIndex].needs > kRoom) return;
   constexpr int kTeams = kBackwardLanesThreads / kLanes;
   constexpr int kSize = kPackSize<Element>;
   using Segment = LanesSegment<Element, Access, kIndex>;

@@ -35,14 +35,21 @@ struct BackwardLanesShape {
   int rows;    ///< that a team reads at a time, but one of wide grads
   int blocks;  ///< per multiprocessor
   bool uses_shared_memory;
+  Room needs;
 };
 constexpr BackwardLanesShape kBackwardLanesShapes[] = {
-    {8, 1, 2, 5, false},   // bfloat16, 64 columns: 0.912, with 4 blocks 0.890, 4 rows 0.892
-    {16, 1, 2, 4, false},  // float32, 64 columns: 0.940; 1 row, 8 blocks 0.949, but 16 bits spill
-    {16, 2, 1, 4, false},  // bfloat16, 256 columns: 0.936, with 2 rows and 2 blocks 0.904
-    {32, 2, 1, 4, false},  // float32, 256 columns: 0.960, with 5 blocks 0.947
-    {32, 3, 2, 2, false},  // bfloat16, 768 columns: 0.945, in shared memory, 4 blocks 0.913
-    {32, 4, 1, 3, true},   // bfloat16, 1000 and 1024 columns: 0.915, 0.923; in registers 0.88, 0.91
+    // bfloat16, 64 columns: 0.912, with 4 blocks 0.890, with 4 rows 0.892
+    {8, 1, 2, 5, false, Room::registers_256},
+    // float32, 64 columns: 0.940; with 1 row and 8 blocks 0.949, but 16-bit elements spill
+    {16, 1, 2, 4, false, Room::registers_256},
+    // bfloat16, 256 columns: 0.936, with 2 rows and 2 blocks 0.904
+    {16, 2, 1, 4, false, Room::registers_256},
+    // float32, 256 columns: 0.960, with 5 blocks 0.947
+    {32, 2, 1, 4, false, Room::registers_256},
+    // bfloat16, 768 columns: 0.945, in shared memory with 4 blocks 0.913
+    {32, 3, 2, 2, false, Room::registers_512},
+    // bfloat16, 1000 and 1024 columns: 0.915 and 0.923, in registers 0.88 and 0.91
+    {32, 4, 1, 3, true, Room::registers_512},
 };
 constexpr int kBackwardLanesShapeCount = static_cast<int>(std::size(kBackwardLanesShapes));
 constexpr int kBackwardLanesThreads = 128;
@@ -133,6 +140,7 @@ inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols, int elem
   for (int i = 0; element_size < 8 && i < kBackwardLanesShapeCount; ++i) {
     const BackwardLanesShape& shape = kBackwardLanesShapes[i];
     if (shape.lanes > device.wave || packs > shape.lanes * shape.packs) continue;
+    if (device.room < shape.needs) continue;
     return plan(BackwardKernel::lanes, i, kBackwardLanesThreads, 1,
                 std::int64_t{device.multiprocessors} * shape.blocks,
                 kBackwardLanesThreads / shape.lanes * shape.rows);
