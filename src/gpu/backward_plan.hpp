@@ -119,9 +119,10 @@ template <class Shapes>
 constexpr bool is_reachable(const Shapes& shapes, int index, Room least, Room most,
                             Elements elements) {
   const int capacity = shapes[index].packs * shapes[index].threads;
+  const Room smallest = std::max(least, shapes[index].needs);
   for (int i = 0; i < index; ++i) {
     const bool suffices = shapes[i].packs * shapes[i].threads >= capacity;
-    if (suffices && exists(shapes[i], least, elements)) return false;
+    if (suffices && exists(shapes[i], smallest, elements)) return false;
   }
   return exists(shapes[index], most, elements);
 }
