@@ -43,7 +43,8 @@ struct alignas(sizeof(Pack)) SumPack {
 #pragma unroll
       for (int i = 0; i < kSize; ++i) values[i] += other.values[i];
     } else {
-      for (int i = 0; i < left; ++i) values[i] += p[i];
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) values[i] += i < left ? p[i] : T(0);
     }
   }
 };
@@ -77,8 +78,9 @@ __global__ void __launch_bounds__(kSumThreads)
     }
   }
   if (lane != 0) return;
-  for (int i = 0; i < Columns::kSize && col + i < cols; ++i) {
-    store_as(gradient.dtype, gradient.result, col + i, sums.values[i]);
+#pragma unroll
+  for (int i = 0; i < Columns::kSize; ++i) {
+    if (col + i < cols) store_as(gradient.dtype, gradient.result, col + i, sums.values[i]);
   }
 }
 
