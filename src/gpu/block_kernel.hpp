@@ -1,7 +1,6 @@
 // LayerNorm forward for wider rows: a block per row, or several blocks per row that hand over their
-// moments. The row is read once and stays in registers. math/layer_norm.hpp has
-// the formula, segment_tree.hpp the order of the sums.
-
+// moments. The row is read once and stays in registers. math/layer_norm.hpp has the formula,
+// segment_tree.hpp the order of the sums.
 #pragma once
 
 #include "gpu/handover.hpp"
@@ -10,6 +9,7 @@
 #include "gpu/segment.hpp"
 
 namespace simple_layernorm::gpu {
+
 /// The run of segments that a wave holds of a row.
 template <class Element, class Access, int kIndex>
 class WaveRun {

@@ -18,8 +18,8 @@ enum class Room {
   registers_512,  ///< AMD CDNA; NVIDIA's 255 registers with kMediumSharedBytes for a block
   shared_memory,  ///< NVIDIA with kLargeSharedBytes for a block
 };
-constexpr std::size_t kLargeSharedBytes = 226 << 10;
-constexpr std::size_t kMediumSharedBytes = 96 << 10;
+constexpr std::size_t kLargeSharedBytes = 226 << 10;  ///< H100, H200: 227 KiB
+constexpr std::size_t kMediumSharedBytes = 96 << 10;  ///< compute capability 8.6, 8.9: 99 KiB
 
 struct DeviceProperties {
   int wave = 32;            ///< lanes of a wave

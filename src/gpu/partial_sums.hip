@@ -9,7 +9,7 @@ namespace simple_layernorm::gpu {
 namespace {
 
 constexpr int kSumThreads = 256;
-constexpr int kMostSumLanes = 64;
+constexpr int kMostSumLanes = 64;  ///< threads to a pack of columns: what leaves a block four packs
 
 template <class T>
 struct Gradient {
