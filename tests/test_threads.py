@@ -1,6 +1,7 @@
 """Threads: of the caller, who may use the library from several; and within a call, torch's own."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def cpu_time_of_threads() -> dict[str, int]:
     """In clock ticks, of every thread of this process."""
     times = {}
     for task in Path("/proc/self/task").iterdir():
-        fields = (task / "stat").read_text().rpartition(")")[2].split()
-        times[task.name] = int(fields[11]) + int(fields[12])
+        with suppress(FileNotFoundError, ProcessLookupError):  # it may end before it is read
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            times[task.name] = int(fields[11]) + int(fields[12])
     return times
