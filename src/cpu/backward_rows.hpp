@@ -44,20 +44,23 @@ KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64
   if (a.grad_input != nullptr) r.grad_input = static_cast<X*>(a.grad_input) + row * a.cols;
   if (needs_input) {
     r.x = static_cast<const X*>(a.input) + row * a.row_stride;
-    r.mean = static_cast<const T*>(a.mean)[row];
-    r.rstd = static_cast<const T*>(a.rstd)[row];
+    // NaNs as round_to_bfloat16() takes them.
+    const auto one_nan = [](T v) { return v == v ? v : T(NAN); };
+    r.mean = one_nan(static_cast<const T*>(a.mean)[row]);
+    r.rstd = one_nan(static_cast<const T*>(a.rstd)[row]);
   }
   return r;
 }
 
-/// Numbers that the first pass leaves for the second, if kKept<X>, of two tiles of rows of one
-/// chunk: a third of a first-level cache. With twice as many, 16-bit backward at 4096 x 768 takes
-/// 1.3 times as long.
-constexpr std::int64_t kMostKeptGradients = 2048;
+/// Numbers that the first pass leaves of a tile of rows of one chunk for the second, if kKept<X>.
+/// With twice as many, 16-bit backward at 4096 x 768 takes 1.3 times as long: two tiles' are a
+/// third of a first-level cache. Loads of one must not look like the latest stores to another, as
+/// they do if 4096 bytes lie between them.
+constexpr std::int64_t kMostKeptGradients = 1024;
 template <class T>
 struct alignas(64) KeptGradients {
-  T x0[kMostKeptGradients];
-  T g[kMostKeptGradients];
+  T x0[kMostKeptGradients + 1024 / sizeof(T)];
+  T g[kMostKeptGradients + 1024 / sizeof(T)];
 };
 
 /// How much further on the columns lie that a pass fetches.
@@ -71,14 +74,14 @@ struct Ahead {
 /// whose averages are known. In one loop, the arithmetic of one pass overlaps with the traffic of
 /// the other: float32 at 1024 x 16384 takes 0.8 of the time of two loops.
 /// kInput: grad_input is wanted, so that h matters. kKeep: the first pass leaves its numbers in
-/// `kept`, from `left` on, and the second finds them there, from `found` on. weight_sums and
+/// `left`, from `at` on, and the second finds its in `found`, from there on too. weight_sums and
 /// bias_sums are null if not wanted.
 template <bool kSum, bool kInput, bool kKeep, Store kStore, class X, class T = Compute<X>>
 KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
                                               const GradientRow<X>* applied, std::int64_t count,
                                               Chunk chunk, const T* weight, T* weight_sums,
-                                              T* bias_sums, Ahead ahead, KeptGradients<T>& kept,
-                                              std::int64_t left, std::int64_t found) {
+                                              T* bias_sums, Ahead ahead, KeptGradients<T>& left,
+                                              const KeptGradients<T>& found, std::int64_t at) {
   using V = Vector<T>;
   V sum_x0(T(0));
   V sum_h(T(0));
@@ -93,10 +96,10 @@ KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
       prefetch_to_read(r.g + ahead.g + col);
       const V x0 = keep<X>(normalise_stored(load(r.x + col, part), V(r.mean), V(r.rstd)), part);
       sum_x0 = sum_x0 + x0;
-      if constexpr (kKeep) store(kept.x0 + left + i, x0, Whole{});
+      if constexpr (kKeep) store(left.x0 + at + i, x0, Whole{});
       if constexpr (kInput || kKeep) {
         const V g = load(r.g + col, part);
-        if constexpr (kKeep) store(kept.g + left + i, g, Whole{});
+        if constexpr (kKeep) store(left.g + at + i, g, Whole{});
         const V h = g * w;
         sum_h = sum_h + h;
         sum_h_x0 = fma(h, x0, sum_h_x0);
@@ -109,12 +112,12 @@ KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
     if (bias_sums != nullptr) bias_sum = load(bias_sums + col, Whole{});
     for (std::int64_t row = 0; row < count; ++row) {
       const GradientRow<X>& r = applied[row];
-      const std::int64_t at = found + row * padded_cols(chunk.cols) + i;
-      const V g = kKeep ? load(kept.g + at, Whole{}) : load(r.g + col, part);
+      const std::int64_t from = at + row * padded_cols(chunk.cols) + i;
+      const V g = kKeep ? load(found.g + from, Whole{}) : load(r.g + col, part);
       bias_sum = bias_sum + g;
       if (!kInput && weight_sums == nullptr) continue;
       const V x_hat =
-          kKeep ? load(kept.x0 + at, Whole{}) - V(r.average.x0)
+          kKeep ? load(found.x0 + from, Whole{}) - V(r.average.x0)
                 : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
@@ -145,18 +148,16 @@ constexpr std::int64_t kMostGradientTileRows = 32;
 constexpr std::int64_t kGradientTileBytes = 131072;
 /// Rows of so few columns take one pass at a time, and the second reads a tile's rows together, so
 /// that the sums of a column are loaded and stored once: 65536 x 64 takes 0.85 of the time so.
-constexpr std::int64_t kNarrowRow = 256;
-/// Elements between fetching a line and using it, in rows of one chunk.
-constexpr std::int64_t kReadAhead = 4096;
-constexpr std::int64_t kWriteAhead = 1024;
+constexpr std::int64_t kNarrowGradientRow = 256;
+constexpr std::int64_t kGradientReadAhead = 4096;
+constexpr std::int64_t kGradientWriteAhead = 1024;
 
 template <class X, bool kKeep>
 KERNEL_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
   constexpr std::int64_t kBytes = sizeof(X);
-  const std::int64_t rows = cols > kChunkCols    ? kGradientTileBytes / (2 * cols * kBytes)
-                            : !kKeep             ? (cols <= kNarrowRow ? 8 : 2)
-                            : cols <= kNarrowRow ? kMostKeptGradients / padded_cols(cols)
-                                                 : kMostKeptGradients / 2 / padded_cols(cols);
+  const std::int64_t rows = cols > kChunkCols ? kGradientTileBytes / (2 * cols * kBytes)
+                            : !kKeep          ? (cols <= kNarrowGradientRow ? 8 : 2)
+                                              : kMostKeptGradients / padded_cols(cols);
   return rows < 1 ? 1 : rows < kMostGradientTileRows ? rows : kMostGradientTileRows;
 }
 
@@ -176,33 +177,35 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
 
   const auto run_tiles = [&]<bool kKeep, Store kStore>() {
     const std::int64_t tile = gradient_tile_rows<X, kKeep>(cols);
-    const std::int64_t rows_ahead = kReadAhead / cols;
-    const Ahead tile_ahead{tile * a.grad_output_row_stride, tile * a.row_stride, kWriteAhead};
-    const bool together = needs_input && cols > kNarrowRow;
+    const std::int64_t rows_ahead = kGradientReadAhead / cols;
+    const Ahead tile_ahead{tile * a.grad_output_row_stride, tile * a.row_stride,
+                           kGradientWriteAhead};
+    const bool together = needs_input && cols > kNarrowGradientRow;
     GradientRow<X> rows[2][kMostGradientTileRows];
     GradientSums<T> sums[kMostGradientTileRows];
-    KeptGradients<T> kept;
+    KeptGradients<T> kept[2];
     Buffer<T> buffer;
     const T* weight = nullptr;
     const auto pass = [&]<bool kSum>(const GradientRow<X>* summed, const GradientRow<X>* applied,
                                      std::int64_t count, Chunk chunk, Ahead ahead,
-                                     std::int64_t left, std::int64_t found) KERNEL_LAMBDA {
+                                     KeptGradients<T>& left, const KeptGradients<T>& found,
+                                     std::int64_t at) KERNEL_LAMBDA {
       return pass_over_chunk<kSum, kInput, kKeep, kStore>(
-          summed, applied, count, chunk, weight, weight_sums, bias_sums, ahead, kept, left, found);
+          summed, applied, count, chunk, weight, weight_sums, bias_sums, ahead, left, found, at);
     };
     std::int64_t applied = 0;  // rows of `now`, the tile before
     for (int side = 0; begin < end || applied > 0; begin += tile, side ^= together) {
       const std::int64_t summed = end - begin >= tile ? tile : end > begin ? end - begin : 0;
       GradientRow<X>* const next = rows[side];
       const GradientRow<X>* const now = rows[side ^ 1];
-      const std::int64_t left = side * kMostKeptGradients / 2;
-      const std::int64_t found = kMostKeptGradients / 2 - left;
+      KeptGradients<T>& left = kept[side];
+      const KeptGradients<T>& found = kept[side ^ 1];
       for (std::int64_t r = 0; r < summed; ++r)
         next[r] = gradient_row<X>(a, begin + r, needs_input);
       for (std::int64_t i = 0; i < chunks; ++i) {
         const Chunk chunk = chunk_of(cols, i);
         if (kInput && (chunks > 1 || weight == nullptr)) {
-          weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
+          weight = parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer);
         }
         const auto ahead_of = [&](std::int64_t r) KERNEL_LAMBDA {
           const auto further = [&](std::int64_t stride) KERNEL_LAMBDA {
@@ -211,28 +214,29 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
             return i + 1 < chunks ? kChunkCols - r * stride : stride - chunk.begin;
           };
           return Ahead{further(a.grad_output_row_stride), further(a.row_stride),
-                       chunks == 1 ? kWriteAhead : further(cols)};
+                       chunks == 1 ? kGradientWriteAhead : further(cols)};
         };
         for (std::int64_t r = 0; needs_input && !together && r < summed; ++r) {
-          next[r].finish(pass.template operator()<true>(next + r, next, 0, chunk, tile_ahead,
-                                                        r * padded_cols(cols), 0),
+          next[r].finish(pass.template operator()<true>(next + r, next, 0, chunk, tile_ahead, left,
+                                                        left, r * padded_cols(cols)),
                          cols);
         }
         for (std::int64_t r = 0; together && r < summed; ++r) {
           const std::int64_t at = r * padded_cols(cols);
           const GradientSums<T> part =
               r < applied ? pass.template operator()<true>(next + r, now + r, 1, chunk, ahead_of(r),
-                                                           left + at, found + at)
+                                                           left, found, at)
                           : pass.template operator()<true>(next + r, now, 0, chunk, ahead_of(r),
-                                                           left + at, 0);
+                                                           left, found, at);
           sums[r] = i == 0 ? part : sums[r] + part;
           if (i + 1 == chunks) next[r].finish(sums[r], cols);
         }
         if (!together) {
-          pass.template operator()<false>(next, next, summed, chunk, tile_ahead, 0, 0);
+          pass.template operator()<false>(next, next, summed, chunk, tile_ahead, left, left, 0);
         } else if (summed < applied) {
           pass.template operator()<false>(next, now + summed, applied - summed, chunk,
-                                          ahead_of(summed), 0, found + summed * padded_cols(cols));
+                                          ahead_of(summed), left, found,
+                                          summed * padded_cols(cols));
         }
       }
       applied = together ? summed : 0;
@@ -243,11 +247,11 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
       run_tiles.template operator()<false, Store::streamed>();
       return finish_streams();
     }
-    if (kKept<X> && cols <= kMostKeptGradients / 2) {
-      return run_tiles.template operator()<kKept<X>, Store::any>();
+    if (kKept<X> && cols <= kMostKeptGradients) {
+      return run_tiles.template operator()<kKept<X>, Store::cached>();
     }
   }
-  run_tiles.template operator()<false, Store::any>();
+  run_tiles.template operator()<false, Store::cached>();
 }
 
 /// The sums of all chunks of all rows, then the gradients: two rounds of tasks, a task per chunk,
@@ -265,7 +269,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
   GradientRow<X> rows[kMostSharedRows];
   for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
   const auto weight_of = [&](Chunk chunk, Buffer<T>& buffer) {
-    return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer).columns;
+    return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer);
   };
 
   const Ahead next_row{a.grad_output_row_stride, a.row_stride, a.cols};
@@ -277,8 +281,8 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
       Buffer<T> buffer;
       const T* weight = weight_of(chunk, buffer);
       for (std::int64_t r = 0; r < count; ++r) {
-        parts[r * chunks + i] = pass_over_chunk<true, kInput, false, Store::any>(
-            rows + r, rows, 0, chunk, weight, weight_sums, bias_sums, next_row, none, 0, 0);
+        parts[r * chunks + i] = pass_over_chunk<true, kInput, false, Store::cached>(
+            rows + r, rows, 0, chunk, weight, weight_sums, bias_sums, next_row, none, none, 0);
       }
     });
     for (std::int64_t r = 0; r < count; ++r) {
@@ -294,8 +298,8 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     clear(weight_sums, chunk);
     clear(bias_sums, chunk);
     for (std::int64_t r = 0; r < count; ++r) {
-      pass_over_chunk<false, kInput, false, Store::any>(
-          rows, rows + r, 1, chunk, weight, weight_sums, bias_sums, next_row, none, 0, 0);
+      pass_over_chunk<false, kInput, false, Store::cached>(
+          rows, rows + r, 1, chunk, weight, weight_sums, bias_sums, next_row, none, none, 0);
     }
   });
 }

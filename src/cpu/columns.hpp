@@ -114,25 +114,25 @@ struct alignas(64) Buffer {
   T columns[kChunkCols];
 };
 
-/// A chunk of weight or bias, in the order of Element's vectors and a whole number of them.
+/// v with NaNs as round_to_bfloat16() takes them.
 template <class T>
-struct Parameter {
-  const T* columns;
-  bool finite;  ///< known to hold neither infinity nor NaN
-};
+KERNEL_INLINE Vector<T> with_one_nan(Vector<T> v) {
+  const Register<T> nan = T(NAN) - Register<T>{};
+  return by_register<T>([&](int i) KERNEL_LAMBDA {
+    const Register<T> r = v.part[i];
+    return r == r ? r : nan;
+  });
+}
 
-/// The chunk in the buffer, or where it lies if it can be read from there. All `absent` if there is
-/// none.
+/// A chunk of weight or bias, in the order of Element's vectors and a whole number of them: in the
+/// buffer, or where it lies if it can be read from there. All `absent` if there is none.
 template <class Element, class T = Compute<Element>>
-Parameter<T> parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
+const T* parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
   const auto fill = [&](auto vector_at) KERNEL_LAMBDA {
-    Vector<T> zeros(T(0));
     for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-      const Vector<T> v = vector_at(col, part);
-      zeros = fma(v, Vector<T>(T(0)), zeros);
-      store(buffer.columns + col, v, Whole{});
+      store(buffer.columns + col, vector_at(col, part), Whole{});
     });
-    return Parameter<T>{buffer.columns, total(zeros) == T(0)};
+    return buffer.columns;
   };
   if (data == nullptr) return fill([=](std::int64_t, auto) { return Vector<T>(absent); });
   if (sizeof(Element) == 2 && dtype != Dtype::float32) {
@@ -140,8 +140,9 @@ Parameter<T> parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, 
     return fill([=](std::int64_t col, auto part) { return load(p + col, part); });
   }
   const T* p = static_cast<const T*>(data) + chunk.begin;
-  if (kInOrder<Element> && chunk.cols % kLanes<T> == 0) return {p, false};
-  return fill([=](std::int64_t col, auto part) { return load_for<Element>(p + col, part); });
+  if (kInOrder<Element> && chunk.cols % kLanes<T> == 0) return p;
+  return fill(
+      [=](std::int64_t col, auto part) { return with_one_nan(load_for<Element>(p + col, part)); });
 }
 
 }  // namespace

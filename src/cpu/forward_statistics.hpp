@@ -1,5 +1,5 @@
-// Statistics of rows for the forward pass: the two passes of math/layer_norm.hpp over rows that
-// stay in cache, a tile of them at a time. forward_rows.hpp applies them.
+// Statistics of rows for the forward pass: a shift near the mean, moments from the sums about it
+// that forward_rows.hpp takes, then rstd. math/layer_norm.hpp has the formula.
 #pragma once
 
 #include <type_traits>
@@ -10,32 +10,33 @@
 namespace simple_layernorm::cpu {
 namespace {
 
-/// Numbers that the first pass leaves, if kKept<X>: a third of a first-level cache. With 8192,
-/// 16-bit forward at 128 x 1024 took 1.4 times as long.
-constexpr std::int64_t kMostKept = 4096;
+/// Rows that are worked on together, at most: a lane for each.
 template <class T>
-struct alignas(64) Kept {
-  T numbers[kMostKept];
-};
+constexpr int kMostTileRows = kLanes<T>;
+/// Fewer rows are done sooner one by one than with a row in every lane.
+constexpr std::int64_t kFewestVectorRows = 8;
 
-/// Columns of a row of X, where they lie or as numbers that were left.
-template <class X, class From, class Part>
-KERNEL_INLINE Vector<Compute<X>> load_columns(const From* p, Part part) {
-  if constexpr (std::is_same_v<From, X>) return load(p, part);
-  return load(p, Whole{});
+/// Totals of a register of each row: the same bits in lanes or one by one.
+template <class T>
+KERNEL_INLINE void totals_of_rows(Register<T>* sums, std::int64_t rows, T* totals_of) {
+  if (!kFusedRegisters || rows < kFewestVectorRows) {
+    for (std::int64_t r = 0; r < rows; ++r) totals_of[r] = total<T>(sums[r]);
+    return;
+  }
+  for (std::int64_t r = rows; r < kMostTileRows<T>; ++r) sums[r] = Register<T>{};
+  store(totals_of, by_register<T>([&](int i) KERNEL_LAMBDA {
+          return totals<T>(sums + i * kRegisterLanes<T>);
+        }),
+        Whole{});
 }
 
 /// Sum of some columns of a row.
-template <class X, class From, class T = Compute<X>>
-KERNEL_INLINE Register<T> sum_of_columns(const From* x, std::int64_t cols, T* kept) {
+template <class X, class T = Compute<X>>
+KERNEL_INLINE Register<T> sum_of_columns(const X* x, std::int64_t cols) {
   using V = Vector<T>;
   V even(T(0));
   V odd(T(0));
-  const auto take = [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-    const V v = load_columns<X>(x + col, part);
-    if constexpr (kKept<From>) store(kept + col, v, Whole{});
-    return v;
-  };
+  const auto take = [&](std::int64_t col, auto part) KERNEL_LAMBDA { return load(x + col, part); };
   for_vector_pairs<T>(
       cols,
       [&](std::int64_t col) KERNEL_LAMBDA {
@@ -46,130 +47,54 @@ KERNEL_INLINE Register<T> sum_of_columns(const From* x, std::int64_t cols, T* ke
   return folded(even + odd);
 }
 
+/// Columns of a chunk whose average is its shift. All of them, but where 16 bits of the output are
+/// kept the first vector is enough: k columns of n have their part in the variance, so that
+/// (shift - mean)^2 <= n / k * variance, and the correction of s2 takes log2(n / k), at most six,
+/// of its 24 digits.
+template <class X>
+KERNEL_INLINE std::int64_t shift_cols(std::int64_t cols) {
+  constexpr std::int64_t kEnough = kLanes<Compute<X>>;
+  return sizeof(X) == 2 && cols > kEnough ? kEnough : cols;
+}
+
+/// Sums of some columns of a row about its shift.
 template <class T>
 struct ShiftedSums {
   Register<T> s1;
   Register<T> s2;
 };
-/// Their sums about `shift`. Meanwhile the cache lines of y are fetched, if it is not null.
-template <class X, class From, class T = Compute<X>>
-KERNEL_INLINE ShiftedSums<T> shifted_sums(const From* x, std::int64_t cols, T shift, X* y) {
-  using V = Vector<T>;
-  V s1(T(0));
-  V even_s2(T(0));
-  V odd_s2(T(0));
-  const auto take = [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-    if (y != nullptr) prefetch_to_write(y + col);
-    return keep<X>(load_columns<X>(x + col, part) - V(shift), part);
-  };
-  for_vector_pairs<T>(
-      cols,
-      [&](std::int64_t col) KERNEL_LAMBDA {
-        const V a = take(col, Whole{});
-        const V b = take(col + kLanes<T>, Whole{});
-        s1 = s1 + (a + b);
-        even_s2 = fma(a, a, even_s2);
-        odd_s2 = fma(b, b, odd_s2);
-      },
-      [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-        const V a = take(col, part);
-        s1 = s1 + a;
-        even_s2 = fma(a, a, even_s2);
-      });
-  return {folded(s1), folded(even_s2 + odd_s2)};
-}
 
-/// The same columns of some rows.
-template <class X, class From = X>
-struct Rows {
-  const From* x;
-  std::int64_t row_stride;
-  X* y;  ///< of `cols` columns each, or null; only to be fetched
-  std::int64_t count;
-  std::int64_t cols;
+/// Sums of the rows of a tile over a chunk.
+template <class T>
+struct TileSums {
+  T shift[kMostTileRows<T>];
+  Register<T> s1[kMostTileRows<T>];
+  Register<T> s2[kMostTileRows<T>];
 
-  template <class T = Compute<X>>
-  KERNEL_INLINE Register<T> sum(std::int64_t row, Kept<T>& kept) const {
-    return sum_of_columns<X>(x + row * row_stride, cols, kept.numbers + row * padded_cols(cols));
+  template <class X>
+  KERNEL_INLINE void choose_shifts(const X* x, std::int64_t row_stride, std::int64_t rows,
+                                   Chunk chunk) {
+    const std::int64_t some = shift_cols<X>(chunk.cols);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      s1[r] = sum_of_columns(x + r * row_stride + chunk.begin, some);
+    }
+    totals_of_rows(s1, rows, shift);
+    for (std::int64_t r = 0; r < rows; ++r) shift[r] *= T(1) / static_cast<T>(some);
   }
-  template <class T = Compute<X>>
-  KERNEL_INLINE ShiftedSums<T> shifted(std::int64_t row, T shift, const Kept<T>& kept) const {
-    X* to = y == nullptr ? nullptr : y + row * cols;
-    if constexpr (kKept<From>) {
-      return shifted_sums<X>(kept.numbers + row * padded_cols(cols), cols, shift, to);
-    } else {
-      return shifted_sums<X>(x + row * row_stride, cols, shift, to);
+
+  /// Adds this chunk's moments to those of the chunks before it.
+  KERNEL_INLINE void add_to(Moments<T>* moments, std::int64_t rows, Chunk chunk) {
+    T total_s1[kMostTileRows<T>];
+    T total_s2[kMostTileRows<T>];
+    totals_of_rows(s1, rows, total_s1);
+    totals_of_rows(s2, rows, total_s2);
+    const T n = static_cast<T>(chunk.cols);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Moments<T> m = moments_of(shift[r], total_s1[r], total_s2[r], T(1) / n);
+      moments[r] = chunk.begin == 0 ? m : merge(moments[r], static_cast<T>(chunk.begin), m, n);
     }
   }
 };
-
-/// Rows whose statistics are computed before they are applied: one row's divisions and square root
-/// then overlap with the next row's sums, and a chunk's weight is converted once for all of them.
-template <class T>
-constexpr int kMostTileRows = kLanes<T>;
-/// A tile of fewer rows is done sooner row by row than with a row in every lane: 16-bit forward at
-/// 4096 x 768, 5 rows to a tile, took 1.1 times as long with 4 here. At 65536 x 64, lanes save a
-/// quarter of the time.
-constexpr std::int64_t kFewestVectorRows = 8;
-
-/// Moments of the rows of a tile.
-template <class X, class From, class T = Compute<X>>
-KERNEL_INLINE void moments_of_rows(Rows<X, From> rows, Kept<T>& kept, Moments<T>* moments) {
-  const T inverse_n = T(1) / static_cast<T>(rows.cols);
-  T shifts[kMostTileRows<T>];
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    shifts[r] = total<T>(rows.sum(r, kept)) * inverse_n;
-  }
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    const ShiftedSums<T> sums = rows.shifted(r, shifts[r], kept);
-    moments[r] = moments_of(shifts[r], total<T>(sums.s1), total<T>(sums.s2), inverse_n);
-  }
-}
-
-/// A register of each row of a tile.
-template <class T>
-struct TileRegisters {
-  Register<T> row[kMostTileRows<T>];
-
-  KERNEL_INLINE explicit TileRegisters(std::int64_t rows) {
-    for (std::int64_t r = rows; r < kMostTileRows<T>; ++r) row[r] = Register<T>{};
-  }
-  /// The registers' totals, a row's in every lane.
-  KERNEL_INLINE Vector<T> sum() const {
-    return by_register<T>([&](int i)
-                              KERNEL_LAMBDA { return totals<T>(row + i * kRegisterLanes<T>); });
-  }
-};
-
-/// The same bits with a row in every lane, and rstd as row_statistics() has it for rows that need
-/// no more than its plain case.
-template <class X, class T = Compute<X>>
-KERNEL_INLINE void moments_of_tile(Rows<X> rows, T eps, Kept<T>& kept, Moments<T>* moments, T* rstd,
-                                   T* rstd_tail) {
-  using V = Vector<T>;
-  const T n = static_cast<T>(rows.cols);
-  const V inverse_n(T(1) / n);
-  TileRegisters<T> s1(rows.count);
-  TileRegisters<T> s2(rows.count);
-  for (std::int64_t r = 0; r < rows.count; ++r) s1.row[r] = rows.sum(r, kept);
-  const V shift = s1.sum() * inverse_n;
-  T shifts[kMostTileRows<T>];
-  store(shifts, shift, Whole{});
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    const ShiftedSums<T> sums = rows.shifted(r, shifts[r], kept);
-    s1.row[r] = sums.s1;
-    s2.row[r] = sums.s2;
-  }
-  const Moments<V> all = moments_of(shift, s1.sum(), s2.sum(), inverse_n);
-  const HeadAndTail<V> root = inverse_root(variance_of(all.m2, V(n), inverse_n) + V(eps));
-  store(rstd, root.head, Whole{});
-  store(rstd_tail, root.tail, Whole{});
-  T tails[kMostTileRows<T>];
-  T m2s[kMostTileRows<T>];
-  store(tails, all.tail, Whole{});
-  store(m2s, all.m2, Whole{});
-  for (std::int64_t r = 0; r < rows.count; ++r) moments[r] = {shifts[r], tails[r], m2s[r]};
-}
 
 /// Moments of a row, from those of its chunks: chunk_moments(chunk).
 template <class T, class F>
@@ -181,26 +106,32 @@ KERNEL_INLINE Moments<T> moments_of_row(std::int64_t cols, F chunk_moments) {
   }
   return row;
 }
+
+/// Moments of a chunk of a row, in the order in which the passes over tiles take its sums.
 template <class X, class T = Compute<X>>
-KERNEL_INLINE Moments<T> moments_of_chunk(Rows<X> rows, std::int64_t row, Chunk chunk,
-                                          Kept<T>& kept) {
-  const X* x = rows.x + row * rows.row_stride + chunk.begin;
-  X* y = rows.y == nullptr ? nullptr : rows.y + row * rows.cols + chunk.begin;
-  Moments<T> moments;
-  moments_of_rows(Rows<X>{x, 0, y, 1, chunk.cols}, kept, &moments);
-  return moments;
+KERNEL_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols) {
+  const std::int64_t some = shift_cols<X>(cols);
+  const T shift = total<T>(sum_of_columns(x, some)) * (T(1) / static_cast<T>(some));
+  Vector<T> s1(T(0));
+  Vector<T> s2(T(0));
+  for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
+    const Vector<T> d = keep<X>(load(x + col, part) - Vector<T>(shift), part);
+    s1 = s1 + d;
+    s2 = fma(d, d, s2);
+  });
+  return moments_of(shift, total(s1), total(s2), T(1) / static_cast<T>(cols));
 }
+
 template <class X, class T = Compute<X>>
 __attribute__((noinline, cold)) Moments<T> moments_of_scaled_row(const X* x, std::int64_t cols,
                                                                  T scale) {
   return moments_of_row<T>(cols, [=](Chunk chunk) {
-    Kept<T> scaled;
+    Buffer<T> scaled;
     for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) {
-      store(scaled.numbers + col, load(x + chunk.begin + col, part) * Vector<T>(scale), Whole{});
+      store_from<X>(scaled.columns + col, load(x + chunk.begin + col, part) * Vector<T>(scale),
+                    part);
     });
-    Moments<T> moments;
-    moments_of_rows(Rows<X, T>{scaled.numbers, 0, nullptr, 1, chunk.cols}, scaled, &moments);
-    return moments;
+    return moments_of_chunk(scaled.columns, chunk.cols);
   });
 }
 
@@ -214,50 +145,38 @@ KERNEL_INLINE RowStatistics<T> statistics_of_row(const X* x, std::int64_t cols, 
   return row_statistics(moments, n, T(1) / n, eps, scale);
 }
 
-constexpr std::int64_t kTileBytes = 8192;        ///< of rows of one chunk: in the first-level cache
-constexpr std::int64_t kLongTileBytes = 131072;  ///< of longer rows: in the second-level cache
-
-template <class X>
-KERNEL_INLINE std::int64_t tile_rows(std::int64_t cols) {
-  constexpr std::int64_t kMost = kMostTileRows<Compute<X>>;
-  const std::int64_t bytes = cols <= kChunkCols ? kTileBytes : kLongTileBytes;
-  std::int64_t rows = bytes / (cols * static_cast<std::int64_t>(sizeof(X)));
-  if (kKept<X> && cols <= kChunkCols && rows * padded_cols(cols) > kMostKept) {
-    rows = kMostKept / padded_cols(cols);
-  }
-  return rows < 1 ? 1 : rows < kMost ? rows : kMost;
-}
-
-/// Statistics of the rows of a tile. Meanwhile the cache lines of y are fetched, if it is not null.
+/// Statistics of the rows of a tile from their moments: the same bits in lanes or one by one.
+/// Returns whether none is scaled.
 template <class X, class T = Compute<X>>
-KERNEL_INLINE void statistics_of_tile(Rows<X> rows, T eps, Kept<T>& kept,
+KERNEL_INLINE bool statistics_of_rows(const X* x, std::int64_t row_stride, std::int64_t rows,
+                                      std::int64_t cols, T eps, const Moments<T>* moments,
                                       RowStatistics<T>* statistics) {
-  Moments<T> moments[kMostTileRows<T>];
-  if (kFusedRegisters && rows.cols <= kChunkCols && rows.count >= kFewestVectorRows) {
-    T rstd[kMostTileRows<T>], rstd_tail[kMostTileRows<T>];
-    moments_of_tile(rows, eps, kept, moments, rstd, rstd_tail);
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      const Moments<T> m = moments[r];
-      if (m.m2 >= T(0) && rescue_scale(m.m2, eps) == T(1)) [[likely]] {
-        statistics[r] = {T(1), m.head, m.tail, rstd[r], rstd_tail[r], -m.tail * rstd[r]};
-      } else {
-        statistics[r] = statistics_of_row(rows.x + r * rows.row_stride, rows.cols, eps, m);
-      }
+  using V = Vector<T>;
+  const bool in_lanes = kFusedRegisters && rows >= kFewestVectorRows;
+  T rstd[kMostTileRows<T>];
+  T rstd_tail[kMostTileRows<T>];
+  if (in_lanes) {
+    const T n = static_cast<T>(cols);
+    T m2[kMostTileRows<T>] = {};
+    for (std::int64_t r = 0; r < rows; ++r) m2[r] = moments[r].m2;
+    const V variance = variance_of(load(m2, Whole{}), V(n), V(T(1) / n));
+    const HeadAndTail<V> root = inverse_root(variance + V(eps));
+    store(rstd, root.head, Whole{});
+    store(rstd_tail, root.tail, Whole{});
+  }
+  bool plain = true;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const Moments<T> m = moments[r];
+    RowStatistics<T> s;
+    if (in_lanes && m.m2 >= T(0) && rescue_scale(m.m2, eps) == T(1)) [[likely]] {
+      s = {T(1), m.head, m.tail, rstd[r], rstd_tail[r], -m.tail * rstd[r]};
+    } else {
+      s = statistics_of_row(x + r * row_stride, cols, eps, m);
     }
-    return;
+    statistics[r] = s;
+    plain = plain && s.scale == T(1);
   }
-  if (rows.cols <= kChunkCols) {
-    moments_of_rows(rows, kept, moments);
-  } else {
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      moments[r] = moments_of_row<T>(rows.cols, [&](Chunk chunk) KERNEL_LAMBDA {
-        return moments_of_chunk(rows, r, chunk, kept);
-      });
-    }
-  }
-  for (std::int64_t r = 0; r < rows.count; ++r) {
-    statistics[r] = statistics_of_row(rows.x + r * rows.row_stride, rows.cols, eps, moments[r]);
-  }
+  return plain;
 }
 
 }  // namespace

@@ -104,7 +104,8 @@ KERNEL_INLINE Floats lower_bfloat16(Words words) { return (Floats)(words << 16);
 KERNEL_INLINE Floats upper_bfloat16(Words words) { return (Floats)(words & 0xffff0000); }
 
 #if defined(__AVX512BW__)
-/// v rounded to nearest even, in the upper half of each word; the lower half is noise. v is no NaN.
+/// v rounded to nearest even, in the upper half of each word; the lower half is noise. NaNs stay
+/// what they are if they come from 16-bit elements or from arithmetic, whose lower half is zero.
 /// Here and below, masks save a third of the instructions; vcvtne2ps2bf16 of AVX-512 BF16 takes 2.8
 /// cycles for the 3.5 of these (Sapphire Rapids) and would lose subnormal numbers.
 KERNEL_INLINE Words round_to_bfloat16(Floats v) {
@@ -128,10 +129,6 @@ KERNEL_INLINE Words pack_bfloat16(Words lower, Words upper) {
   return lower >> 16 | (upper & 0xffff0000);
 }
 #endif
-KERNEL_INLINE Words round_to_bfloat16_or_nan(Floats v) {
-  return v != v ? (Words)v | 0x400000 : round_to_bfloat16(v);
-}
-
 /// Stores past the caches, to an address that is a multiple of the register's size.
 template <class R>
 KERNEL_INLINE void stream(void* p, R r) {

@@ -155,8 +155,7 @@ KERNEL_INLINE Vector<float> load(const BFloat16* p, Whole) {
 
 /// How a vector is stored.
 enum class Store {
-  any,       ///< as it is
-  no_nan,    ///< none of its numbers is NaN
+  cached,
   streamed,  ///< past the caches: the address is a multiple of the register's size
 };
 
@@ -168,27 +167,26 @@ KERNEL_INLINE void put(void* p, R r) {
     __builtin_memcpy(p, &r, sizeof r);
   }
 }
-template <Store kStore = Store::any, class T>
+template <Store kStore = Store::cached, class T>
 KERNEL_INLINE void store(T* p, Vector<T> v, Whole) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRegisters; ++i) put<kStore>(p + i * kRegisterLanes<T>, v.part[i]);
 }
-template <Store kStore = Store::any>
+template <Store kStore = Store::cached>
 KERNEL_INLINE void store(Float16* p, Vector<float> v, Whole) {
 #pragma GCC unroll 8
   for (int i = 0; i < kRegisters; ++i) {
     put<kStore>(p + i * kRegisterLanes<float>, float_to_float16(v.part[i]));
   }
 }
-template <Store kStore = Store::any>
+/// NaNs as round_to_bfloat16() takes them.
+template <Store kStore = Store::cached>
 KERNEL_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
-  const auto round = [](Floats f) KERNEL_LAMBDA {
-    return kStore == Store::no_nan ? round_to_bfloat16(f) : round_to_bfloat16_or_nan(f);
-  };
 #pragma GCC unroll 4
   for (int i = 0; i < kRegisters / 2; ++i) {
-    put<kStore>(p + i * 2 * kRegisterLanes<float>,
-                pack_bfloat16(round(v.part[i]), round(v.part[i + kRegisters / 2])));
+    put<kStore>(
+        p + i * 2 * kRegisterLanes<float>,
+        pack_bfloat16(round_to_bfloat16(v.part[i]), round_to_bfloat16(v.part[i + kRegisters / 2])));
   }
 }
 
@@ -208,7 +206,7 @@ KERNEL_INLINE Vector<Compute<Element>> load(const Element* p, First first) {
   copy_first(padded, p, first.count);
   return load(padded, Whole{});
 }
-template <Store kStore = Store::any, class Element>
+template <Store kStore = Store::cached, class Element>
 KERNEL_INLINE void store(Element* p, Vector<Compute<Element>> v, First first) {
   Element padded[kLanes<Compute<Element>>];
   store(padded, v, Whole{});

@@ -243,5 +243,26 @@ TEST(CpuBackward, NanStaysInItsRowOfGradInput) {
   }
 }
 
+TEST(CpuBackward, NanOfAnyPayloadStaysNan) {
+  constexpr std::uint32_t kAllOnes = 0xffffffffu;  // rounded to 16 bits by addition: no NaN
+  for (const Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16}) {
+    for (const std::int64_t cols : {70, 1000, 5000}) {
+      Problem p(3, cols, dtype, {true, true, Dtype::float32, Dtype::float32});
+      Forward f(p);
+      static_cast<std::uint32_t*>(f.mean.data())[0] = kAllOnes;
+      static_cast<std::uint32_t*>(f.rstd.data())[1] = kAllOnes;
+      const Backward statistics(p, f);
+      static_cast<std::uint32_t*>(p.weight.data())[5] = kAllOnes;
+      const Backward weight(p, f);
+      for (std::int64_t c = 0; c < cols; ++c) {
+        EXPECT_TRUE(std::isnan(statistics.grad_input.get(0, c)));
+        EXPECT_TRUE(std::isnan(statistics.grad_input.get(1, c)));
+        EXPECT_FALSE(std::isnan(statistics.grad_input.get(2, c)));
+        EXPECT_TRUE(std::isnan(weight.grad_input.get(2, c)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace simple_layernorm::cpu_test
