@@ -3,7 +3,8 @@
 //
 // Forward, of a row x of n values, by a corrected two-pass algorithm:
 //
-//   pass 1   m  = (sum x) / n                   rounded, so in general not the mean
+//   pass 1   m  = (sum x) / n                   rounded, so in general not the mean. Any m near
+//                                               it does: of 16-bit rows the CPU averages a part
 //   pass 2   s1 = sum (x - m),  s2 = sum (x - m)^2
 //            mean     = m + s1 / n              kept as two numbers: near m, x - m is exact
 //            variance = (s2 - s1^2 / n) / n
