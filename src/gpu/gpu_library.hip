@@ -2,6 +2,7 @@
 // the current device, refuses it if nothing was compiled for it, and passes on to the kernels.
 
 #include <array>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 
@@ -25,8 +26,8 @@ struct Device {
 Device read_device(int index) {
   DeviceProperties_t properties;
   check(SIMPLE_LAYERNORM_RUNTIME(GetDeviceProperties)(&properties, index), "GetDeviceProperties");
-  return {{properties.warpSize, properties.multiProcessorCount, room_of(properties)},
-          architecture_of(properties)};
+  const Room room = chosen_room(std::getenv("SIMPLE_LAYERNORM_PLAN"), room_of(properties));
+  return {{properties.warpSize, properties.multiProcessorCount, room}, architecture_of(properties)};
 }
 
 /// Properties of the current device, read once per device: the query takes milliseconds.

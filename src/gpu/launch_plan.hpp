@@ -9,11 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <stdexcept>
+#include <string>
 
 namespace simple_layernorm::gpu {
 
 /// Where a thread of a device can keep many numbers from row to row.
 enum class Room {
+  none,           ///< for the general kernels alone
   registers_256,  ///< AMD RDNA, other NVIDIA
   registers_512,  ///< AMD CDNA; NVIDIA's 255 registers with kMediumSharedBytes for a block
   shared_memory,  ///< NVIDIA with kLargeSharedBytes for a block
@@ -26,6 +29,19 @@ struct DeviceProperties {
   int multiprocessors = 1;  ///< compute units
   Room room = Room::registers_256;
 };
+
+/// The room to plan for on a device that has `room`, if the environment chooses a plan to measure:
+/// "portable", what AMD CDNA devices take (at most 64 KiB of shared memory); "general", the kernels
+/// that read a row from memory again for each pass.
+inline Room chosen_room(const char* plan, Room room) {
+  const std::string name = plan == nullptr ? "native" : plan;
+  if (name == "native") return room;
+  if (name == "portable") return std::min(room, Room::registers_512);
+  if (name == "general") return Room::none;
+  throw std::invalid_argument(
+      "simple_layernorm: SIMPLE_LAYERNORM_PLAN: expected native, portable or general, but got " +
+      name);
+}
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -111,7 +127,7 @@ inline ForwardPlan plan_wide(std::int64_t rows, std::int64_t packs,
 
 inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int element_size,
                                 const DeviceProperties& device) {
-  if (element_size == 8) return {};
+  if (element_size == 8 || device.room == Room::none) return {};
   const std::int64_t packs = divide_up(cols * element_size, 16);
   for (int i = 0; i < kLanesShapeCount; ++i) {
     const LanesShape& shape = kLanesShapes[i];

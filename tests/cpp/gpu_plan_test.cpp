@@ -140,5 +140,19 @@ TEST(BackwardPlan, PartialSumsStayBehindWhatTheRowsTake) {
   }
 }
 
+TEST(Plan, CanBeChosenByName) {
+  EXPECT_EQ(chosen_room(nullptr, Room::shared_memory), Room::shared_memory);
+  EXPECT_EQ(chosen_room("native", Room::shared_memory), Room::shared_memory);
+  EXPECT_EQ(chosen_room("portable", Room::shared_memory), Room::registers_512);
+  EXPECT_EQ(chosen_room("portable", Room::registers_256), Room::registers_256);
+  EXPECT_THROW(chosen_room("portabel", Room::shared_memory), std::invalid_argument);
+  DeviceProperties device = kDevices[0];
+  device.room = chosen_room("general", device.room);
+  for (const std::int64_t cols : {64, 1024, 16384, 131072}) {
+    EXPECT_EQ(plan_forward(100, cols, 2, device).kernel, ForwardKernel::general);
+    EXPECT_EQ(plan_backward(100, cols, 2, 2, device).kernel, BackwardKernel::general);
+  }
+}
+
 }  // namespace
 }  // namespace simple_layernorm::gpu
