@@ -63,11 +63,9 @@ __global__ void __launch_bounds__(kSumThreads)
   const std::int64_t pack = std::int64_t{blockIdx.x / count} * width + threadIdx.x % width;
   const std::int64_t col = first_col + pack * Columns::kSize;
   Columns sums = {};
-  if (col < cols) {
 #pragma unroll 4
-    for (std::int64_t i = lane; i < groups; i += lanes) {
-      sums.add(gradient.partials + i * stride + col, cols - col);
-    }
+  for (std::int64_t i = lane; i < groups; i += lanes) {
+    sums.add(gradient.partials + i * stride + col, cols - col);
   }
   slots[threadIdx.x] = sums;
   for (int half = lanes / 2; half > 0; half /= 2) {

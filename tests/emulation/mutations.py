@@ -10,6 +10,7 @@ FAST = (("layernorm_bfloat16.hip",), ("forward", "bfloat16"))
 EXACT = (("layernorm_float32.hip",), ("forward", "float32"))
 GENERAL = (("layernorm_kernel.hip", "layernorm_backward_kernel.hip"), ("float64",))
 BACKWARD = (("layernorm_backward_float32.hip",), ("backward", "float32"))
+BOTH = (("layernorm_float32.hip", "layernorm_backward_float32.hip"), ("float32",))
 
 # Files with device code, and what to do to see a mistake in them.
 FILES = {
@@ -17,9 +18,9 @@ FILES = {
     r"gpu/partial_sums\.hip": (("partial_sums.hip",), ("backward", "float32")),
     r"gpu/reduction\.hpp": GENERAL,
     r"gpu/(backward|gradient)_\w+\.hpp": BACKWARD,
+    r"gpu/gpu_runtime\.hpp": BOTH,
     r"gpu/(block_kernel|lanes_kernel|segment|segment_tree|handover)\.hpp": FAST,
     r"gpu/unaligned\.hpp": FAST,
-    r"gpu/gpu_runtime\.hpp": FAST,
     r"math/layer_norm\.hpp": EXACT,
 }
 

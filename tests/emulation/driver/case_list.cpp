@@ -121,7 +121,13 @@ std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols) {
   const Pass pass = {
       forward_paths, forward_path, {Fit::any, Fit::whole_packs, Fit::whole_packs_float32}};
   std::vector<Case> cases = cases_of(pass, cols);
-  if (cols.empty()) add_general_cases(cases);
+  if (cols.empty()) {
+    add_general_cases(cases);
+    // Two groups of two blocks, which draw the rows that follow from one number.
+    cases.push_back(dealt(0, 512 * warpSize + 4, Dtype::float32));
+    cases.back().rows = 5;
+    cases.back().multiprocessors = 4;
+  }
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Case& c = cases[i];
     c.statistics = i % 3 != 1;
