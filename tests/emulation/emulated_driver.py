@@ -44,6 +44,7 @@ KERNEL = [
     *("-x", "c++"),
 ]
 CHECKS = ("bounds", "races")
+PASSES = ("forward", "backward")
 
 
 class BuildError(Exception):
@@ -155,6 +156,14 @@ def build(
     return driver
 
 
+def run(driver: Path, *cases: str) -> list["subprocess.CompletedProcess[str]"]:
+    """Runs the driver on the named cases, or all; both passes at the same time."""
+    named = [cases] if set(PASSES) & set(cases) else [(name, *cases) for name in PASSES]
+    with ThreadPoolExecutor(len(named)) as pool:
+        commands = [[str(driver), *words] for words in named]
+        return list(pool.map(lambda c: subprocess.run(c, capture_output=True, text=True), commands))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--wave", type=int, choices=(32, 64), default=64)
@@ -167,7 +176,12 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     print(driver)
-    return 0 if chosen.run is None else subprocess.call([str(driver), *chosen.run])
+    if chosen.run is None:
+        return 0
+    results = run(driver, *chosen.run)
+    for result in results:
+        print(result.stdout + result.stderr, end="")
+    return max(result.returncode != 0 for result in results)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """The GPU kernels, run on the CPU at both wave sizes: every path, dtype and order of threads."""
 
 import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from emulated_driver import CHECKS, build
+from emulated_driver import CHECKS, build, run
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
@@ -18,13 +16,9 @@ pytestmark = [
 def test_kernels_give_the_references_numbers_in_every_order_of_threads(wave):
     drivers = [build(wave, checks) for checks in CHECKS]
     with ThreadPoolExecutor(len(drivers)) as pool:
-        results = list(pool.map(run, drivers))
+        results = [result for both in pool.map(run, drivers) for result in both]
     for result in results:
         print(result.stdout)
     assert all(result.returncode == 0 for result in results), "".join(
         result.stderr + result.stdout for result in results
     )
-
-
-def run(driver: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([driver], capture_output=True, text=True, check=False)

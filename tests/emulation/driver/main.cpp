@@ -3,7 +3,7 @@
 //
 //   driver [forward|backward] [DTYPE ...] [COLS ...]
 //
-// Arguments restrict what is run. Nothing is said to be missing then.
+// Arguments restrict what is run. With a dtype or columns, nothing is said to be missing.
 
 #include <chrono>
 #include <cstdio>
@@ -39,14 +39,17 @@ int print_paths(const Coverage& planned, const Coverage& taken) {
   return missing;
 }
 
-/// Prints the kernels that the compiler made and no case launched, and returns their number.
-int print_missing_kernels(const std::set<const void*>& launched) {
+/// Prints the kernels that the compiler made and no case launched, of the passes that were run, and
+/// returns their number.
+int print_missing_kernels(const std::set<const void*>& launched, bool forward, bool backward) {
   std::vector<const void*> missing;
   for (const void* kernel : emulation::compiled_kernels()) {
     if (launched.count(kernel) == 0) missing.push_back(kernel);
   }
   int count = 0;
   for (const std::string& name : emulation::function_names(missing)) {
+    const bool is_forward = name.find("forward") != std::string::npos;
+    if (!(is_forward ? forward : backward)) continue;
     // A group of 64 lanes needs a wave of 64: on other devices that kernel is empty.
     if (warpSize == 32 && name.find("_lanes<") != std::string::npos &&
         name.find(", 64, ") != std::string::npos) {
@@ -85,7 +88,10 @@ struct Choice {
     for (Dtype d : kAllDtypes) names_a_dtype |= words.count(name_of(d)) > 0;
     return !names_a_dtype || words.count(name_of(dtype));
   }
-  bool takes_all() const { return words.empty() && cols.empty(); }
+  /// Whether all cases of the passes that are run.
+  bool takes_all() const {
+    return cols.empty() && words.size() == words.count("forward") + words.count("backward");
+  }
 };
 
 bool run(const Choice& choice) {
@@ -108,8 +114,9 @@ bool run(const Choice& choice) {
   int missing = 0;
   if (choice.takes_all()) {
     const std::vector<const void*> launched = emulation::launched_kernels();
-    missing =
-        print_paths(planned, taken) + print_missing_kernels({launched.begin(), launched.end()});
+    missing = print_paths(planned, taken) +
+              print_missing_kernels({launched.begin(), launched.end()}, choice.takes(kPasses[0]),
+                                    choice.takes(kPasses[1]));
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::printf("%zu cases, waves of %d, %.1f s\n", cases, warpSize, seconds.count());
