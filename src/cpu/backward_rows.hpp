@@ -4,6 +4,8 @@
 // the formula.
 #pragma once
 
+#include <cstddef>
+
 #include "cpu/columns.hpp"
 #include "math/layer_norm.hpp"
 
@@ -44,24 +46,28 @@ KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64
   if (a.grad_input != nullptr) r.grad_input = static_cast<X*>(a.grad_input) + row * a.cols;
   if (needs_input) {
     r.x = static_cast<const X*>(a.input) + row * a.row_stride;
-    // NaNs as round_to_bfloat16() takes them.
-    const auto one_nan = [](T v) { return v == v ? v : T(NAN); };
-    r.mean = one_nan(static_cast<const T*>(a.mean)[row]);
-    r.rstd = one_nan(static_cast<const T*>(a.rstd)[row]);
+    // Not with_one_nan(): GCC 12 then keeps the sums of the float32 loop in memory, 1.1 times the
+    // time.
+    const T mean = static_cast<const T*>(a.mean)[row];
+    const T rstd = static_cast<const T*>(a.rstd)[row];
+    r.mean = mean == mean ? mean : T(NAN);
+    r.rstd = rstd == rstd ? rstd : T(NAN);
   }
   return r;
 }
 
 /// Numbers that the first pass leaves of a tile of rows of one chunk for the second, if kKept<X>.
 /// With twice as many, 16-bit backward at 4096 x 768 takes 1.3 times as long: two tiles' are a
-/// third of a first-level cache. Loads of one must not look like the latest stores to another, as
-/// they do if 4096 bytes lie between them.
+/// third of a first-level cache.
 constexpr std::int64_t kMostKeptGradients = 1024;
 template <class T>
 struct alignas(64) KeptGradients {
-  T x0[kMostKeptGradients + 1024 / sizeof(T)];
-  T g[kMostKeptGradients + 1024 / sizeof(T)];
+  T centred[kMostKeptGradients + kApart / sizeof(T)];  ///< x - mean
+  T g[kMostKeptGradients + kApart / sizeof(T)];
 };
+
+static_assert(sizeof(KeptGradients<float>) % 4096 >= kApart &&
+              offsetof(KeptGradients<float>, g) % 4096 >= kApart);
 
 /// How much further on the columns lie that a pass fetches.
 struct Ahead {
@@ -77,11 +83,10 @@ struct Ahead {
 /// `left`, from `at` on, and the second finds its in `found`, from there on too. weight_sums and
 /// bias_sums are null if not wanted.
 template <bool kSum, bool kInput, bool kKeep, Store kStore, class X, class T = Compute<X>>
-KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
-                                              const GradientRow<X>* applied, std::int64_t count,
-                                              Chunk chunk, const T* weight, T* weight_sums,
-                                              T* bias_sums, Ahead ahead, KeptGradients<T>& left,
-                                              const KeptGradients<T>& found, std::int64_t at) {
+KERNEL_INLINE GradientSums<T> gradient_pass_over_chunk(
+    const GradientRow<X>* summed, const GradientRow<X>* applied, std::int64_t count, Chunk chunk,
+    const T* weight, T* weight_sums, T* bias_sums, Ahead ahead, KeptGradients<T>& left,
+    const KeptGradients<T>& found, std::int64_t at) {
   using V = Vector<T>;
   V sum_x0(T(0));
   V sum_h(T(0));
@@ -95,8 +100,10 @@ KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
       prefetch_to_read(r.x + ahead.x + col);
       prefetch_to_read(r.g + ahead.g + col);
       const V x0 = keep<X>(normalise_stored(load(r.x + col, part), V(r.mean), V(r.rstd)), part);
+      if constexpr (kKeep) {
+        store(left.centred + at + i, load(r.x + col, part) - V(r.mean), Whole{});
+      }
       sum_x0 = sum_x0 + x0;
-      if constexpr (kKeep) store(left.x0 + at + i, x0, Whole{});
       if constexpr (kInput || kKeep) {
         const V g = load(r.g + col, part);
         if constexpr (kKeep) store(left.g + at + i, g, Whole{});
@@ -117,8 +124,9 @@ KERNEL_INLINE GradientSums<T> pass_over_chunk(const GradientRow<X>* summed,
       bias_sum = bias_sum + g;
       if (!kInput && weight_sums == nullptr) continue;
       const V x_hat =
-          kKeep ? load(found.x0 + from, Whole{}) - V(r.average.x0)
-                : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
+          kKeep
+              ? normalise(load(found.centred + from, Whole{}), V(T(0)), V(r.rstd), V(-r.average.x0))
+              : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
         if (kStore != Store::streamed) prefetch_to_write(r.grad_input + ahead.grad_input + col);
@@ -190,7 +198,7 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
                                      std::int64_t count, Chunk chunk, Ahead ahead,
                                      KeptGradients<T>& left, const KeptGradients<T>& found,
                                      std::int64_t at) KERNEL_LAMBDA {
-      return pass_over_chunk<kSum, kInput, kKeep, kStore>(
+      return gradient_pass_over_chunk<kSum, kInput, kKeep, kStore>(
           summed, applied, count, chunk, weight, weight_sums, bias_sums, ahead, left, found, at);
     };
     std::int64_t applied = 0;  // rows of `now`, the tile before
@@ -281,7 +289,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
       Buffer<T> buffer;
       const T* weight = weight_of(chunk, buffer);
       for (std::int64_t r = 0; r < count; ++r) {
-        parts[r * chunks + i] = pass_over_chunk<true, kInput, false, Store::cached>(
+        parts[r * chunks + i] = gradient_pass_over_chunk<true, kInput, false, Store::cached>(
             rows + r, rows, 0, chunk, weight, weight_sums, bias_sums, next_row, none, none, 0);
       }
     });
@@ -298,7 +306,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     clear(weight_sums, chunk);
     clear(bias_sums, chunk);
     for (std::int64_t r = 0; r < count; ++r) {
-      pass_over_chunk<false, kInput, false, Store::cached>(
+      gradient_pass_over_chunk<false, kInput, false, Store::cached>(
           rows, rows + r, 1, chunk, weight, weight_sums, bias_sums, next_row, none, none, 0);
     }
   });

@@ -114,7 +114,15 @@ struct alignas(64) Buffer {
   T columns[kChunkCols];
 };
 
-/// v with NaNs as round_to_bfloat16() takes them.
+/// Bytes between buffers that are loaded and stored in turns: the processor takes a load for one of
+/// what was stored just now if their addresses differ by a multiple of 4096.
+constexpr std::int64_t kApart = 1024;
+
+/// v with every NaN replaced by the one whose lower 16 bits are zero: see round_to_bfloat16().
+template <class T>
+KERNEL_INLINE T with_one_nan(T v) {
+  return v == v ? v : T(NAN);
+}
 template <class T>
 KERNEL_INLINE Vector<T> with_one_nan(Vector<T> v) {
   const Register<T> nan = T(NAN) - Register<T>{};
@@ -141,8 +149,10 @@ const T* parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buff
   }
   const T* p = static_cast<const T*>(data) + chunk.begin;
   if (kInOrder<Element> && chunk.cols % kLanes<T> == 0) return p;
-  return fill(
-      [=](std::int64_t col, auto part) { return with_one_nan(load_for<Element>(p + col, part)); });
+  return fill([=](std::int64_t col, auto part) {
+    const Vector<T> v = load_for<Element>(p + col, part);
+    return kInOrder<Element> ? v : with_one_nan(v);
+  });
 }
 
 }  // namespace

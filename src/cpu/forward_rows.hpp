@@ -10,7 +10,7 @@ namespace {
 
 /// Elements of a tile of rows of one chunk: in the first-level cache.
 constexpr std::int64_t kTileElements = 2048;
-/// Bytes of a tile of longer rows: in the second-level cache.
+/// Bytes of a tile of longer rows: two of them and their outputs in the second-level cache.
 constexpr std::int64_t kLongTileBytes = 131072;
 /// Rows of so few columns take their sums and their outputs one after the other: 16 bits at
 /// 65536 x 64 take 0.85 of the time so.
@@ -32,16 +32,16 @@ KERNEL_INLINE std::int64_t tile_rows(std::int64_t cols) {
 template <class X, class T = Compute<X>>
 struct alignas(64) Tile {
   std::int64_t rows = 0;
-  const X* x;
-  X* y;
-  bool plain;  ///< whether none is scaled
+  const X* x = nullptr;
+  X* y = nullptr;
+  bool plain = true;  ///< no row was scaled: see rescue_scale(), also for NaN and infinity
   RowStatistics<T> statistics[kMostTileRows<T>];
-  /// The rows less their shift, if kKept<X>. A load from one tile must not look like the latest
-  /// stores to the other, as it does if 4096 bytes lie between them: 16 bits of 768 to 2048
-  /// columns take 1.1 to 1.2 times as long then.
-  alignas(64) T shifted[kChunkCols + 1024 / sizeof(T)];
+  /// The rows less their shift, if kKept<X>.
+  alignas(64) T shifted[kChunkCols + kApart / sizeof(T)];
 };
-static_assert(sizeof(Tile<BFloat16>) % 4096 > 1024 && sizeof(Tile<BFloat16>) % 4096 < 3072);
+// At a distance of 4096 bytes, 16 bits of 768 to 2048 columns take 1.1 to 1.2 times as long.
+static_assert(sizeof(Tile<BFloat16>) % 4096 >= kApart);
+static_assert(sizeof(Tile<BFloat16>) % 4096 <= 4096 - kApart);
 
 /// Weight and bias of a chunk.
 template <class X, class T = Compute<X>>
@@ -129,52 +129,64 @@ KERNEL_INLINE ShiftedSums<T> pass_over_chunk(Summed<X> summed, Applied<X> applie
   return {folded(s1), folded(s2)};
 }
 
-/// A chunk of `summed` rows of one tile, whose sums are added to `moments`, together with the same
-/// chunk of `applied` rows of another, whose outputs are written.
+/// A chunk of `sum_rows` rows of one tile, whose moments are added to `moments`, together with the
+/// same chunk of `apply_rows` rows of another, whose outputs are written.
 template <bool kKeep, Store kStore, class X, class T = Compute<X>>
 void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>& parameters,
-                     Tile<X>& next, std::int64_t summed, const Tile<X>& now, std::int64_t applied,
-                     Moments<T>* moments) {
+                     Tile<X>& to_sum, std::int64_t sum_rows, const Tile<X>& to_apply,
+                     std::int64_t apply_rows, Moments<T>* moments) {
+  // Copies, as all that lies in memory might change with every element that is stored.
   const std::int64_t cols = a.cols;
   const std::int64_t row_stride = a.row_stride;
   const std::int64_t kept_stride = padded_cols(cols);
+  const std::int64_t begin = chunk.begin;
+  const std::int64_t chunk_cols = chunk.cols;
   // A tile's chunks are taken one after the other, and then those of the next tile.
   const auto ahead = [&](std::int64_t stride, std::int64_t elements) KERNEL_LAMBDA {
     if (cols <= kChunkCols) return elements;
-    const bool last = chunk.begin + chunk.cols == cols;
-    return last ? tile_rows<X>(cols) * stride - chunk.begin : kChunkCols;
+    return begin + chunk_cols < cols ? kChunkCols : tile_rows<X>(cols) * stride - begin;
   };
   TileSums<T> sums;
-  sums.choose_shifts(next.x, row_stride, summed, chunk);
+  sums.choose_shifts(to_sum.x, row_stride, sum_rows, chunk);
+  const Summed<X> sum = {to_sum.x, T(0), to_sum.shifted, ahead(row_stride, kReadAhead)};
+  const Applied<X> apply = {
+      to_apply.x,      to_apply.shifted,        to_apply.y, {}, parameters.weight,
+      parameters.bias, ahead(cols, kWriteAhead)};
+  const RowStatistics<T>* const statistics = to_apply.statistics;
 
-  // In local variables, as all that lies in memory might change with every element that is stored.
-  const Summed<X> sum = {next.x + chunk.begin, T(0), next.shifted, ahead(row_stride, kReadAhead)};
-  const Applied<X> apply = {now.x + chunk.begin, now.shifted,     now.y + chunk.begin,     {},
-                            parameters.weight,   parameters.bias, ahead(cols, kWriteAhead)};
-  const RowStatistics<T>* const statistics = now.statistics;
-  const std::int64_t chunk_cols = chunk.cols;
   const auto pass = [&]<bool kSum, bool kApply>(std::int64_t r) KERNEL_LAMBDA {
-    const ShiftedSums<T> of_row = pass_over_chunk<kSum, kApply, kKeep, kStore>(
-        Summed<X>{sum.x + r * row_stride, sums.shift[r], sum.left + r * kept_stride, sum.ahead},
-        Applied<X>{apply.x + r * row_stride, apply.found + r * kept_stride, apply.y + r * cols,
-                   statistics[r], apply.weight, apply.bias, apply.ahead},
-        chunk_cols);
+    Summed<X> one = sum;
+    Applied<X> other = apply;
+    if constexpr (kSum) {
+      one.x += r * row_stride + begin;
+      one.shift = sums.shift[r];
+      if constexpr (kKeep) one.left += r * kept_stride;
+    }
+    if constexpr (kApply) {
+      other.x += r * row_stride + begin;
+      other.y += r * cols + begin;
+      other.statistics = statistics[r];
+      if constexpr (kKeep) other.found += r * kept_stride;
+    }
+    const ShiftedSums<T> of_row =
+        pass_over_chunk<kSum, kApply, kKeep, kStore>(one, other, chunk_cols);
     if constexpr (kSum) {
       sums.s1[r] = of_row.s1;
       sums.s2[r] = of_row.s2;
     }
   };
-  const std::int64_t both = summed < applied ? summed : applied;
+  const std::int64_t both = sum_rows < apply_rows ? sum_rows : apply_rows;
   for (std::int64_t r = 0; r < both; ++r) pass.template operator()<true, true>(r);
-  for (std::int64_t r = both; r < summed; ++r) pass.template operator()<true, false>(r);
-  for (std::int64_t r = both; r < applied; ++r) pass.template operator()<false, true>(r);
-  sums.add_to(moments, summed, chunk);
+  for (std::int64_t r = both; r < sum_rows; ++r) pass.template operator()<true, false>(r);
+  for (std::int64_t r = both; r < apply_rows; ++r) pass.template operator()<false, true>(r);
+  sums.add_to(moments, sum_rows, chunk);
 
-  if (applied == 0 || now.plain) return;
+  if (apply_rows == 0 || to_apply.plain) return;
   if (kStore == Store::streamed) finish_streams();
-  for (std::int64_t r = 0; r < applied; ++r) {  // again, but for any numbers
-    apply_to_chunk(now.x + r * row_stride + chunk.begin, now.y + r * cols + chunk.begin, parameters,
-                   chunk.cols, now.statistics[r]);
+  // Of a scaled row, what was written is wrong. Other rows get the same bits again.
+  for (std::int64_t r = 0; r < apply_rows; ++r) {
+    apply_to_chunk(to_apply.x + r * row_stride + begin, to_apply.y + r * cols + begin, parameters,
+                   chunk_cols, to_apply.statistics[r]);
   }
 }
 
@@ -208,8 +220,8 @@ void forward_tiles(const LayerNormForward& a, std::int64_t begin, std::int64_t e
       }
       pass_over_tiles<kKeep, kStore>(a, chunk, parameters, next, next.rows, now, now.rows, moments);
     }
-    next.plain = statistics_of_rows(next.x, a.row_stride, next.rows, cols, static_cast<T>(a.eps),
-                                    moments, next.statistics);
+    next.plain = statistics_of_rows(next.x, a.row_stride, next.rows, cols,
+                                    with_one_nan(static_cast<T>(a.eps)), moments, next.statistics);
     for (std::int64_t r = 0; r < next.rows; ++r) keep_statistics(a, begin + r, next.statistics[r]);
     now.rows = 0;
     if (together) continue;
@@ -237,7 +249,7 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
                          void* chunk_sums, const ParallelFor& threads) {
   using T = Compute<X>;
   static_assert(sizeof(Moments<T>) <= kChunkSumsBytes);
-  const T eps = static_cast<T>(a.eps);
+  const T eps = with_one_nan(static_cast<T>(a.eps));
   const std::int64_t chunks = chunks_in(a.cols);
   const std::int64_t rows = end - begin;
   const X* x = static_cast<const X*>(a.input) + begin * a.row_stride;

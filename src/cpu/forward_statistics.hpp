@@ -2,8 +2,6 @@
 // that forward_rows.hpp takes, then rstd. math/layer_norm.hpp has the formula.
 #pragma once
 
-#include <type_traits>
-
 #include "cpu/columns.hpp"
 #include "math/layer_norm.hpp"
 
@@ -47,10 +45,10 @@ KERNEL_INLINE Register<T> sum_of_columns(const X* x, std::int64_t cols) {
   return folded(even + odd);
 }
 
-/// Columns of a chunk whose average is its shift. All of them, but where 16 bits of the output are
-/// kept the first vector is enough: k columns of n have their part in the variance, so that
-/// (shift - mean)^2 <= n / k * variance, and the correction of s2 takes log2(n / k), at most six,
-/// of its 24 digits.
+/// Columns of a chunk whose average is its shift: all, but for 16-bit rows the first vector is
+/// enough. The k averaged columns alone contribute k (shift - mean)^2 or more to n * variance, so
+/// that (shift - mean)^2 <= n / k * variance. Taking s1^2 / n off s2 then cancels log2(n / k), at
+/// most 6, of 24 bits of mean and rstd, of which the output keeps 11.
 template <class X>
 KERNEL_INLINE std::int64_t shift_cols(std::int64_t cols) {
   constexpr std::int64_t kEnough = kLanes<Compute<X>>;

@@ -9,14 +9,16 @@
 namespace simple_layernorm::cpu {
 namespace {
 
-/// Elements that are worth a task of their own: some microseconds.
+/// Elements of a task, so that its first and last rows, which overlap with no others, are few.
 constexpr std::int64_t kTaskElements = 65536;
+/// Elements of a call that is worth waking threads for: some microseconds.
+constexpr std::int64_t kSmallElements = 32768;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Whether the caller alone does a call, because waking a thread takes longer (1 x 4096 backward by
 /// two threads: 25 us, by one: 14; Xeon, 2026-11-29, bench --threads 1 2).
-bool is_small(std::int64_t rows, std::int64_t cols) { return rows * cols <= kTaskElements; }
+bool is_small(std::int64_t rows, std::int64_t cols) { return rows * cols <= kSmallElements; }
 
 /// Whether so few rows leave threads without work, and are long enough to share.
 bool shares_rows(std::int64_t rows, std::int64_t cols) {

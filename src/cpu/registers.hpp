@@ -103,10 +103,13 @@ __attribute__((noinline)) Halves float_to_float16(Floats v) {
 KERNEL_INLINE Floats lower_bfloat16(Words words) { return (Floats)(words << 16); }
 KERNEL_INLINE Floats upper_bfloat16(Words words) { return (Floats)(words & 0xffff0000); }
 
+// round_to_bfloat16: v rounded to nearest even, in the upper half of each word; the lower half is
+// noise. It adds to the bits, which would carry a NaN of all ones into zero: the lower half of a
+// NaN must be zero, as it is if the NaN comes from a 16-bit element or from arithmetic. Others go
+// through with_one_nan(). pack_bfloat16: the upper halves of two such registers, as they lie in
+// memory.
 #if defined(__AVX512BW__)
-/// v rounded to nearest even, in the upper half of each word; the lower half is noise. NaNs stay
-/// what they are if they come from 16-bit elements or from arithmetic, whose lower half is zero.
-/// Here and below, masks save a third of the instructions; vcvtne2ps2bf16 of AVX-512 BF16 takes 2.8
+/// Masks save a third of the instructions; vcvtne2ps2bf16 of AVX-512 BF16 takes 2.8
 /// cycles for the 3.5 of these (Sapphire Rapids) and would lose subnormal numbers.
 KERNEL_INLINE Words round_to_bfloat16(Floats v) {
   const __m512i bits = (__m512i)v;

@@ -179,7 +179,7 @@ KERNEL_INLINE void store(Float16* p, Vector<float> v, Whole) {
     put<kStore>(p + i * kRegisterLanes<float>, float_to_float16(v.part[i]));
   }
 }
-/// NaNs as round_to_bfloat16() takes them.
+/// For NaNs see round_to_bfloat16().
 template <Store kStore = Store::cached>
 KERNEL_INLINE void store(BFloat16* p, Vector<float> v, Whole) {
 #pragma GCC unroll 4

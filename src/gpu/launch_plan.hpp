@@ -34,7 +34,7 @@ struct DeviceProperties {
 /// "portable", what AMD CDNA devices take (at most 64 KiB of shared memory); "general", the kernels
 /// that read a row from memory again for each pass.
 inline Room chosen_room(const char* plan, Room room) {
-  const std::string name = plan == nullptr ? "native" : plan;
+  const std::string name = plan == nullptr || *plan == '\0' ? "native" : plan;
   if (name == "native") return room;
   if (name == "portable") return std::min(room, Room::registers_512);
   if (name == "general") return Room::none;

@@ -3,14 +3,15 @@
 //
 // Forward, of a row x of n values, by a corrected two-pass algorithm:
 //
-//   pass 1   m  = (sum x) / n                   rounded, so in general not the mean. Any m near
-//                                               it does: of 16-bit rows the CPU averages a part
+//   pass 1   m  = (sum x) / n                   rounded, so in general not the mean
 //   pass 2   s1 = sum (x - m),  s2 = sum (x - m)^2
 //            mean     = m + s1 / n              kept as two numbers: near m, x - m is exact
 //            variance = (s2 - s1^2 / n) / n
 //   output   x_hat = ((x - m) - s1 / n) * rstd,  y = x_hat * weight + bias
 //            rstd is two numbers too, if y is not rounded to 16 bits: its rounding alone would be
 //            one unit in the last place of x_hat
+//
+// Any m near the mean will do for pass 2: of 16-bit rows the CPU averages the first columns only.
 //
 // E[x^2] - mean^2 would lose all digits once |mean| >> spread, and a plain two-pass algorithm is
 // wrong by the rounding of m: a float32 row of mean 1e4 and spread 1e-3 comes out 0.1 off without

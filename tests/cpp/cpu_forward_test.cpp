@@ -243,5 +243,17 @@ TEST(CpuForward, OutputIsRoundedToNearestEvenAndKeepsSubnormalsAndNan) {
   }
 }
 
+TEST(CpuForward, NanForEpsGivesNan) {
+  for (const Dtype dtype : kDtypes) {
+    for (const std::int64_t cols : {40, 200, 5000}) {
+      Problem p(20, cols, dtype);
+      const std::uint64_t all_ones = ~std::uint64_t{0} >> 1;
+      std::memcpy(&p.eps, &all_ones, sizeof p.eps);
+      const Forward f(p);
+      for (std::int64_t c = 0; c < cols; ++c) EXPECT_TRUE(std::isnan(f.y.get(7, c)));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace simple_layernorm::cpu_test

@@ -67,6 +67,7 @@ TEST(CpuLevels, StreamedResultsHaveTheBitsOfOthers) {
         Forward f(p);
         Pair outputs(11 * cols * size_of(dtype));
         Pair gradients(outputs.bytes);
+        Pair sums(cpu::padded_cols(cols) * size_of(statistic_dtype(dtype)));
         for (const bool streamed : {false, true}) {
           LayerNormForward a;
           a.rows = p.rows;
@@ -86,10 +87,11 @@ TEST(CpuLevels, StreamedResultsHaveTheBitsOfOthers) {
           b.weight = p.weight.data();
           b.grad_input = gradients.at(streamed);
           b.input_dtype = b.weight_dtype = dtype;
-          level->backward(b, 0, p.rows, {}, streamed);
+          level->backward(b, 0, p.rows, {sums.at(streamed), nullptr}, streamed);
         }
         EXPECT_TRUE(outputs.equal()) << level->name << ' ' << cols;
         EXPECT_TRUE(gradients.equal()) << level->name << ' ' << cols;
+        EXPECT_TRUE(sums.equal()) << level->name << ' ' << cols;
       }
     }
   }

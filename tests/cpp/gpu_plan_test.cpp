@@ -143,6 +143,7 @@ TEST(BackwardPlan, PartialSumsStayBehindWhatTheRowsTake) {
 TEST(Plan, CanBeChosenByName) {
   EXPECT_EQ(chosen_room(nullptr, Room::shared_memory), Room::shared_memory);
   EXPECT_EQ(chosen_room("native", Room::shared_memory), Room::shared_memory);
+  EXPECT_EQ(chosen_room("", Room::shared_memory), Room::shared_memory);
   EXPECT_EQ(chosen_room("portable", Room::shared_memory), Room::registers_512);
   EXPECT_EQ(chosen_room("portable", Room::registers_256), Room::registers_256);
   EXPECT_THROW(chosen_room("portabel", Room::shared_memory), std::invalid_argument);

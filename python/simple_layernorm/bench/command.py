@@ -98,8 +98,8 @@ def _device(arguments: argparse.Namespace) -> str:
         if arguments.plan != "native":
             if not environment.plan_can_be_chosen():
                 raise UserError(f"--plan {arguments.plan}: this build's GPU kernels have one plan")
-            # Read once, when the GPU library plans its first launch.
-            os.environ[environment.PLAN] = arguments.plan
+        # Read once, when the GPU library plans its first launch.
+        os.environ[environment.PLAN] = arguments.plan
     elif arguments.plan != "native":
         raise UserError(f"--plan {arguments.plan} is for a GPU")
     if arguments.clock == "cpu" and (device != "cpu" or arguments.threads != [1]):

@@ -14,7 +14,7 @@ from simple_layernorm.errors import UserError
 PLANS = {
     "native": "what this device is given",
     "portable": "what an AMD device would be given: 64 KiB of shared memory, no NVIDIA feature",
-    "general": "the seed's algorithm: a block per row, which is read again for each pass",
+    "general": "the kernels for any length: a block per row, read from memory for each pass",
 }
 
 
