@@ -95,9 +95,8 @@ def _device(arguments: argparse.Namespace) -> str:
     device: str = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda":
         require("triton", "the GPU clock (triton.testing.do_bench)")
-        if arguments.plan != "native":
-            if not environment.plan_can_be_chosen():
-                raise UserError(f"--plan {arguments.plan}: this build's GPU kernels have one plan")
+        if arguments.plan != "native" and not environment.plan_can_be_chosen():
+            raise UserError(f"--plan {arguments.plan}: this build's GPU kernels have one plan")
         # Read once, when the GPU library plans its first launch.
         os.environ[environment.PLAN] = arguments.plan
     elif arguments.plan != "native":
