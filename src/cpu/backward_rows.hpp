@@ -157,6 +157,7 @@ constexpr std::int64_t kGradientTileBytes = 131072;
 /// Rows of so few columns take one pass at a time, and the second reads a tile's rows together, so
 /// that the sums of a column are loaded and stored once: 65536 x 64 takes 0.85 of the time so.
 constexpr std::int64_t kNarrowGradientRow = 256;
+/// Elements between fetching a line and using it, in rows of one chunk.
 constexpr std::int64_t kGradientReadAhead = 4096;
 constexpr std::int64_t kGradientWriteAhead = 1024;
 

@@ -1,6 +1,7 @@
 // The forward pass over rows, a tile of them at a time: sums about a shift, then outputs while the
 // tile is still in cache. The sums of one tile and the outputs of the one before run together.
-// math/layer_norm.hpp has the formula.
+// math/layer_norm.hpp has the formula. Figures: one thread, interleaved with the other choice,
+// 2026-11-30, on the machine of tests/performance/results/cpu.md.
 #pragma once
 
 #include "cpu/forward_statistics.hpp"
