@@ -16,9 +16,9 @@ constexpr std::int64_t kLongTileBytes = 131072;
 /// Rows of so few columns take their sums and their outputs one after the other: 16 bits at
 /// 65536 x 64 take 0.85 of the time so.
 constexpr std::int64_t kNarrowRow = 128;
-/// Elements between fetching a line and using it, in rows of one chunk.
-constexpr std::int64_t kReadAhead = 4096;
-constexpr std::int64_t kWriteAhead = 1024;
+/// Elements between fetching a line into the first-level cache and using it, in rows of one chunk.
+/// 4096 of them, into the second-level cache, cost 16 bits at 4096 x 768 1.03 times the time.
+constexpr std::int64_t kReadAhead = 1024;
 
 template <class X>
 KERNEL_INLINE std::int64_t tile_rows(std::int64_t cols) {
@@ -36,7 +36,7 @@ struct alignas(64) Tile {
   const X* x = nullptr;
   X* y = nullptr;
   bool plain = true;  ///< no row was scaled: see rescue_scale(), also for NaN and infinity
-  RowStatistics<T> statistics[kMostTileRows<T>];
+  TileStatistics<T> statistics;
   /// The rows less their shift, if kKept<X>.
   alignas(64) T shifted[kChunkCols + kApart / sizeof(T)];
 };
@@ -108,7 +108,7 @@ KERNEL_INLINE ShiftedSums<T> pass_over_chunk(Summed<X> summed, Applied<X> applie
   Vector<T> s2(T(0));
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
     if constexpr (kSum) {
-      prefetch_to_read(summed.x + summed.ahead + col);
+      prefetch_to_read<1>(summed.x + summed.ahead + col);
       const Vector<T> d = keep<X>(load(summed.x + col, part) - Vector<T>(summed.shift), part);
       if constexpr (kKeep) store(summed.left + col, d, Whole{});
       s1 = s1 + d;
@@ -135,25 +135,27 @@ KERNEL_INLINE ShiftedSums<T> pass_over_chunk(Summed<X> summed, Applied<X> applie
 template <bool kKeep, Store kStore, class X, class T = Compute<X>>
 void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>& parameters,
                      Tile<X>& to_sum, std::int64_t sum_rows, const Tile<X>& to_apply,
-                     std::int64_t apply_rows, Moments<T>* moments) {
+                     std::int64_t apply_rows, TileMoments<T>& moments) {
   // Copies, as all that lies in memory might change with every element that is stored.
   const std::int64_t cols = a.cols;
   const std::int64_t row_stride = a.row_stride;
   const std::int64_t kept_stride = padded_cols(cols);
   const std::int64_t begin = chunk.begin;
   const std::int64_t chunk_cols = chunk.cols;
-  // A tile's chunks are taken one after the other, and then those of the next tile.
+  // The shifts of narrow rows are taken from the whole next tile at once. A tile's chunks are taken
+  // one after the other, and then those of the next tile.
+  const std::int64_t read_ahead = cols > kNarrowRow ? kReadAhead : kTileElements;
   const auto ahead = [&](std::int64_t stride, std::int64_t elements) KERNEL_LAMBDA {
     if (cols <= kChunkCols) return elements;
     return begin + chunk_cols < cols ? kChunkCols : tile_rows<X>(cols) * stride - begin;
   };
   TileSums<T> sums;
   sums.choose_shifts(to_sum.x, row_stride, sum_rows, chunk);
-  const Summed<X> sum = {to_sum.x, T(0), to_sum.shifted, ahead(row_stride, kReadAhead)};
+  const Summed<X> sum = {to_sum.x, T(0), to_sum.shifted, ahead(row_stride, read_ahead)};
   const Applied<X> apply = {
       to_apply.x,      to_apply.shifted,        to_apply.y, {}, parameters.weight,
       parameters.bias, ahead(cols, kWriteAhead)};
-  const RowStatistics<T>* const statistics = to_apply.statistics;
+  const TileStatistics<T>& statistics = to_apply.statistics;
 
   const auto pass = [&]<bool kSum, bool kApply>(std::int64_t r) KERNEL_LAMBDA {
     Summed<X> one = sum;
@@ -166,7 +168,7 @@ void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>
     if constexpr (kApply) {
       other.x += r * row_stride + begin;
       other.y += r * cols + begin;
-      other.statistics = statistics[r];
+      other.statistics = statistics.of(r);
       if constexpr (kKeep) other.found += r * kept_stride;
     }
     const ShiftedSums<T> of_row =
@@ -187,7 +189,7 @@ void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>
   // Of a scaled row, what was written is wrong. Other rows get the same bits again.
   for (std::int64_t r = 0; r < apply_rows; ++r) {
     apply_to_chunk(to_apply.x + r * row_stride + begin, to_apply.y + r * cols + begin, parameters,
-                   chunk_cols, to_apply.statistics[r]);
+                   chunk_cols, statistics.of(r));
   }
 }
 
@@ -206,7 +208,7 @@ void forward_tiles(const LayerNormForward& a, std::int64_t begin, std::int64_t e
   const std::int64_t tile = tile_rows<X>(cols);
   const bool together = cols > kNarrowRow;
   Parameters<X> parameters;
-  Moments<T> moments[kMostTileRows<T>];
+  TileMoments<T> moments;
   Tile<X> tiles[2];
   for (int side = 0; begin < end || tiles[side ^ 1].rows > 0; begin += tile, side ^= 1) {
     Tile<X>& next = tiles[side];
@@ -223,7 +225,8 @@ void forward_tiles(const LayerNormForward& a, std::int64_t begin, std::int64_t e
     }
     next.plain = statistics_of_rows(next.x, a.row_stride, next.rows, cols,
                                     with_one_nan(static_cast<T>(a.eps)), moments, next.statistics);
-    for (std::int64_t r = 0; r < next.rows; ++r) keep_statistics(a, begin + r, next.statistics[r]);
+    for (std::int64_t r = 0; r < next.rows; ++r)
+      keep_statistics(a, begin + r, next.statistics.of(r));
     now.rows = 0;
     if (together) continue;
     if (parameters.weight == nullptr) parameters.read(a, chunk_of(cols, 0));
