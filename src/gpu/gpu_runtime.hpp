@@ -192,6 +192,19 @@ __device__ T shuffle_from(T value, int lane) {
 __device__ inline bool any_lane(bool condition) { return __any(condition) != 0; }
 #endif
 
+/// Loads what the same multiprocessor will want again soon: it should leave the L1 cache last.
+__device__ inline uint4 load_kept(const uint4* p) {
+#if defined(__CUDA_ARCH__)
+  uint4 v;
+  asm volatile("ld.global.L1::evict_last.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+#else
+  return *p;
+#endif
+}
+
 /// A store of 16 bytes that stays one: of words that were moved between lanes, the compiler makes
 /// four stores of 4. To memory that the kernel does not read: no load waits for it.
 __device__ inline void store_whole(uint4* p, const uint4& words) {

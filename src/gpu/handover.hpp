@@ -23,15 +23,6 @@ __device__ inline float high_of(std::uint64_t word) {
   return float_of(static_cast<std::uint32_t>(word >> 32));
 }
 
-/// Waits for a word. Its sender must be running or have run: see launch_split.
-__device__ inline std::uint64_t receive(const std::uint64_t* slot) {
-  std::uint64_t word;
-  do {
-    word = load_shared_word(slot);
-  } while (word == kNothing);
-  return word;
-}
-
 /// A message about some pieces of a row: their moments.
 struct MomentsSlot {
   std::uint64_t head_and_m2;
@@ -43,17 +34,6 @@ __device__ inline void send(MomentsSlot* slot, const CountedMoments& own) {
   store_shared_word(&slot->tail_and_count, word_of(own.moments.tail, own.count));
 }
 
-/// By all lanes of a wave, each for its own slot: they stay together until the last one has come.
-__device__ inline CountedMoments receive(const MomentsSlot* slot) {
-  std::uint64_t head_and_m2, tail_and_count;
-  do {
-    head_and_m2 = load_shared_word(&slot->head_and_m2);
-    tail_and_count = load_shared_word(&slot->tail_and_count);
-  } while (any_lane(head_and_m2 == kNothing || tail_and_count == kNothing));
-  return {{low_of(head_and_m2), low_of(tail_and_count), high_of(head_and_m2)},
-          high_of(tail_and_count)};
-}
-
 /// The messages of a launch. Blocks g * pieces ... g * pieces + pieces - 1 are group g; a group
 /// works on one row after the other. The first is row g, the next ones its first block draws from a
 /// counter, so that a fast multiprocessor works on more of them, and announces to the others.
@@ -62,6 +42,7 @@ struct SplitWorkspace {
   std::uint64_t* next;   ///< [rows] which row follows after this one
   MomentsSlot* moments;  ///< [rows, attempts, pieces]
   std::int64_t rows;
+  std::int64_t groups;
   int pieces;
 
   static std::size_t bytes(std::int64_t rows, int pieces) {
@@ -69,19 +50,18 @@ struct SplitWorkspace {
                                     sizeof(MomentsSlot) * rows * kAttempts * pieces);
   }
 
-  SplitWorkspace(void* memory, std::int64_t rows, int pieces)
+  SplitWorkspace(void* memory, std::int64_t rows, int pieces, std::int64_t groups)
       : drawn(static_cast<std::uint64_t*>(memory)),
         next(drawn + 1),
         moments(reinterpret_cast<MomentsSlot*>(next + rows)),
         rows(rows),
+        groups(groups),
         pieces(pieces) {}
-
-  __device__ std::int64_t groups() const { return gridDim.x / pieces; }
 
   /// To be called by one thread of a group, before the group exchanges anything about `row`.
   __device__ void announce_next(std::int64_t row) const {
-    if (groups() >= rows) return;
-    store_shared_word(&next[row], groups() + 1 + add_shared_word(drawn, 1));
+    store_shared_word(&next[row],
+                      groups < rows ? groups + 1 + add_shared_word(drawn, 1) : std::uint64_t(rows));
   }
 
   /// What all blocks of the group learn from an exchange.
@@ -90,18 +70,15 @@ struct SplitWorkspace {
     std::int64_t next_row;
   };
 
-  /// Gives away the block's own moments of `row` and returns those of the whole row. `message` is
-  /// shared memory that no thread still reads. Costs one barrier.
-  __device__ Message exchange(const CountedMoments& own, std::int64_t row, int attempt,
+  /// Gives away the moments that the group's block `piece` has of `row` and returns those of the
+  /// whole row. `message` is shared memory that no thread still reads. Costs one barrier.
+  __device__ Message exchange(const CountedMoments& own, int piece, std::int64_t row, int attempt,
                               Message* message) const {
-    MomentsSlot* slots = moments + (row * kAttempts + attempt) * pieces;
     if (threadIdx.x < kWave) {
-      if (threadIdx.x == 0) send(&slots[blockIdx.x % pieces], own);
-      const CountedMoments whole = receive_all(slots);
-      if (threadIdx.x == 0) {
-        const bool last = groups() >= rows;
-        *message = {whole.moments, last ? rows : static_cast<std::int64_t>(receive(&next[row]))};
-      }
+      MomentsSlot* slots = moments + (row * kAttempts + attempt) * pieces;
+      if (threadIdx.x == 0) send(&slots[piece], own);
+      const Message whole = receive_all(slots, &next[row]);
+      if (threadIdx.x == 0) *message = whole;
     }
     __syncthreads();
     return *message;
@@ -109,17 +86,35 @@ struct SplitWorkspace {
 
  private:
   /// By a whole wave: each lane takes a power-of-two run of pieces.
-  __device__ CountedMoments receive_all(const MomentsSlot* slots) const {
+  __device__ Message receive_all(const MomentsSlot* slots, const std::uint64_t* next_slot) const {
     const int lanes = pieces < kWave ? pieces : kWave;
     const int run = pieces / lanes;
     const MomentsSlot* own = slots + threadIdx.x % lanes * run;
-    CountedMoments sum = receive(own);
+    std::uint64_t next_row = 0;
+    CountedMoments sum = receive(own, next_slot, next_row);
     if (run == 2) {
-      sum = merge(sum, receive(own + 1));
+      sum = merge(sum, receive(own + 1, next_slot, next_row));
     } else if (run == 4) {
-      sum = merge(merge(sum, receive(own + 1)), merge(receive(own + 2), receive(own + 3)));
+      const CountedMoments second = receive(own + 1, next_slot, next_row);
+      const CountedMoments third = receive(own + 2, next_slot, next_row);
+      sum = merge(merge(sum, second), merge(third, receive(own + 3, next_slot, next_row)));
     }
-    return merge_lanes(sum, lanes);
+    return {merge_lanes(sum, lanes).moments, static_cast<std::int64_t>(next_row)};
+  }
+
+  /// The message in each lane's own slot, and the next row. The lanes stay together until the last
+  /// word has come.
+  static __device__ CountedMoments receive(const MomentsSlot* slot, const std::uint64_t* next_slot,
+                                           std::uint64_t& next_row) {
+    std::uint64_t head_and_m2, tail_and_count;
+    do {
+      head_and_m2 = load_shared_word(&slot->head_and_m2);
+      tail_and_count = load_shared_word(&slot->tail_and_count);
+      next_row = load_shared_word(next_slot);
+    } while (
+        any_lane(head_and_m2 == kNothing || tail_and_count == kNothing || next_row == kNothing));
+    return {{low_of(head_and_m2), low_of(tail_and_count), high_of(head_and_m2)},
+            high_of(tail_and_count)};
   }
 };
 

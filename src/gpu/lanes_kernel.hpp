@@ -9,7 +9,83 @@
 #include "gpu/segment_tree.hpp"
 
 namespace simple_layernorm::gpu {
-/// Rows r, r + rows_apart, … of a group, kRows of them, are read before the first is used.
+
+/// values[threadIdx.x % kRows], by selection: an index would put the values into memory.
+template <int kRows>
+__device__ __forceinline__ float own_of(const float (&values)[kRows]) {
+  float own = values[0];
+#pragma unroll
+  for (int u = 1; u < kRows; ++u) {
+    const float value = values[u];
+    own = threadIdx.x % kRows == u ? value : own;
+  }
+  return own;
+}
+
+/// The steps of sum_of_own from kDistance on.
+template <int kLanes, int kDistance, int kRows>
+__device__ __forceinline__ float sum_of_own_from(const float (&values)[kRows]) {
+  if constexpr (kDistance == kLanes) {
+    return values[0];
+  } else if constexpr (kRows == 1) {
+    const float sum[1] = {values[0] + swap_lanes<kDistance>(values[0])};
+    return sum_of_own_from<kLanes, 2 * kDistance>(sum);
+  } else {
+    const bool is_upper = (threadIdx.x & kDistance) != 0;
+    float sums[kRows / 2];
+#pragma unroll
+    for (int u = 0; u < kRows / 2; ++u) {
+      const float even = values[2 * u];
+      const float odd = values[2 * u + 1];
+      sums[u] = (is_upper ? odd : even) + swap_lanes<kDistance>(is_upper ? even : odd);
+    }
+    return sum_of_own_from<kLanes, 2 * kDistance>(sums);
+  }
+}
+
+/// The sums of kRows values, a power of two, over each group of kLanes neighbouring lanes: lane l
+/// of the group gets that of values[l % kRows], with the bits of group_sum. In each step a lane
+/// gives half of its sums to a neighbour: little more work than a single sum.
+template <int kLanes, int kRows>
+__device__ __forceinline__ float sum_of_own(const float (&values)[kRows]) {
+  if constexpr (kRows == 1) {
+    return group_sum<kLanes>(values[0]);
+  } else {
+    return sum_of_own_from<kLanes, 1>(values);
+  }
+}
+
+/// The value of the lane whose own row is u, in all lanes of its group.
+template <int kLanes, int kRows>
+__device__ __forceinline__ float of_owner(float value, int u) {
+  return kRows == 1 ? value : shuffle_from<kLanes>(value, u);
+}
+
+/// The moments of a lane's own row: of segments[threadIdx.x % kRows]. Of 16-bit rows it centres on
+/// the first value rather than on the mean, which spares a sum over the lanes. Its distance from
+/// the mean is at most sqrt(n) times the spread, so that this costs variance a relative error of
+/// 2^-24 n, 2^-16 for the widest rows; is_fine: where that would show.
+template <int kLanes, class Segment, int kRows>
+__device__ __forceinline__ Moments<float> own_moments(const Segment (&segments)[kRows],
+                                                      float inverse_n, bool is_fine) {
+  float shift[kRows], s1[kRows], s2[kRows];
+  if (kRows > 1 && !is_fine) {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) shift[u] = shuffle_from<kLanes>(segments[u].first_value(), 0);
+  } else {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) s1[u] = segments[u].lane_sum({});
+    const float own_shift = sum_of_own<kLanes>(s1) * inverse_n;
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) shift[u] = of_owner<kLanes, kRows>(own_shift, u);
+  }
+#pragma unroll
+  for (int u = 0; u < kRows; ++u) segments[u].centred_lane_sums(shift[u], {}, s1[u], s2[u]);
+  return moments_of(own_of(shift), sum_of_own<kLanes>(s1), sum_of_own<kLanes>(s2), inverse_n);
+}
+
+/// Rows r, r + kGroups, … of a group, kRows of them, are read before the first is used. From sums
+/// to statistics, each lane works on one of them only, its own.
 template <class Element, class Access, int kLanes, int kPacks, int kRows>
 __global__ void __launch_bounds__(kLanesThreads)
     layer_norm_forward_lanes(LayerNormForward a, std::int64_t first_row, float inverse_n) {
@@ -25,9 +101,9 @@ __global__ void __launch_bounds__(kLanesThreads)
     return static_cast<const Element*>(a.input) + row_of(u) * a.row_stride;
   };
 
+  const Access access(a, {});
+  const bool is_fine = Access::kMayBeFine && access.is_fine();
   Segment<Element, Access, kLanes, kPacks> segments[kRows];
-  Moments<float> moments[kRows];
-  float scales[kRows];
 #pragma unroll
   for (int u = 0; u < kRows; ++u) {
     segments[u].place(shape, 0, true);
@@ -35,35 +111,29 @@ __global__ void __launch_bounds__(kLanesThreads)
   }
 #pragma unroll
   for (int u = 0; u < kRows; ++u) segments[u].arrange(input_of(u), 1.0f);
-#pragma unroll 1
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) moments[u] = segments[u].moments(inverse_n, {}, {});
-    if (attempt > 0) break;
-    bool rescue = false;
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      scales[u] = rescue_scale_of<Element>(moments[u].m2, eps);
-      rescue = rescue || scales[u] != 1.0f;
-    }
-    if (!any_lane(rescue)) break;
+  Moments<float> moments = own_moments<kLanes>(segments, inverse_n, is_fine);
+  const float scale = rescue_scale_of<Element>(moments.m2, eps);
+  if (any_lane(scale != 1.0f)) {
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       segments[u].load(input_of(u));
-      segments[u].arrange(input_of(u), scales[u]);
+      segments[u].arrange(input_of(u), of_owner<kLanes, kRows>(scale, u));
     }
+    moments = own_moments<kLanes>(segments, inverse_n, is_fine);
   }
 
+  const RowStatistics<float> own =
+      row_statistics(moments, static_cast<float>(a.cols), inverse_n, eps, scale);
+  const std::int64_t own_row = row0 + threadIdx.x % kRows * kGroups;
+  if (threadIdx.x % kLanes < kRows && own_row < a.rows) store_statistics(a, own_row, own);
   RowStatistics<float> statistics[kRows];
 #pragma unroll
   for (int u = 0; u < kRows; ++u) {
-    const std::int64_t row = row0 + u * kGroups;
-    statistics[u] =
-        row_statistics(moments[u], static_cast<float>(a.cols), inverse_n, eps, scales[u]);
-    if (threadIdx.x % kLanes == 0 && row < a.rows) store_statistics(a, row, statistics[u]);
+    const auto of_row = [u](float value) { return of_owner<kLanes, kRows>(value, u); };
+    statistics[u] = {of_row(own.scale), of_row(own.shift),     of_row(own.tail),
+                     of_row(own.rstd),  of_row(own.rstd_tail), of_row(own.offset)};
   }
 
-  const Access access(a, {});
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     float w[kPackSize<Element>], b[kPackSize<Element>];
@@ -86,11 +156,12 @@ __global__ void __launch_bounds__(kLanesThreads)
 template <class Element, class Access, int kIndex>
 void launch_lanes(const LayerNormForward& a, void* stream) {
   constexpr LanesShape kShape = kLanesShapes[kIndex];
-  constexpr std::int64_t kRowsPerBlock = kLanesThreads / kShape.lanes * kShape.rows;
+  constexpr int kRows = lanes_rows(kShape, sizeof(Element));
+  constexpr std::int64_t kRowsPerBlock = kLanesThreads / kShape.lanes * kRows;
   constexpr std::int64_t kRowsPerLaunch = kMostBlocks * kRowsPerBlock;
   for (std::int64_t first = 0; first < a.rows; first += kRowsPerLaunch) {
     const std::int64_t rows = std::min(a.rows - first, kRowsPerLaunch);
-    launch(layer_norm_forward_lanes<Element, Access, kShape.lanes, kShape.packs, kShape.rows>,
+    launch(layer_norm_forward_lanes<Element, Access, kShape.lanes, kShape.packs, kRows>,
            divide_up(rows, kRowsPerBlock), kLanesThreads, 0, stream, a, first,
            1.0f / static_cast<float>(a.cols));
   }

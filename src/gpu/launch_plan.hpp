@@ -61,13 +61,21 @@ inline int threads_per_row(std::int64_t cols, int wave) {
 struct LanesShape {
   int lanes;  ///< per row, no more than the wave
   int packs;  ///< of 16 bytes, per lane
-  int rows;   ///< that a group reads before it uses the first
+  int rows;   ///< that a group reads before it uses the first, 16-bit elements: a power of two
 };
 constexpr LanesShape kLanesShapes[] = {
-    {8, 1, 4}, {8, 2, 2}, {16, 2, 2}, {32, 2, 1}, {32, 3, 1}, {32, 4, 1}, {64, 3, 1}, {64, 4, 1},
+    {8, 1, 4}, {16, 1, 4}, {16, 2, 2}, {32, 2, 1}, {32, 3, 1}, {32, 4, 1}, {64, 3, 1}, {64, 4, 1},
 };
 constexpr int kLanesShapeCount = static_cast<int>(std::size(kLanesShapes));
 constexpr int kLanesThreads = 128;
+
+/// A row of 32-bit elements has half the values to compute with, and half the rows of it hide that.
+/// H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy, medians, rows as in the table,
+/// half as many: float32 64 columns 0.969, 0.998, 128 columns 0.980, 0.998; bfloat16 64 columns
+/// 0.977, 0.928, 256 columns 0.982, 0.946.
+constexpr int lanes_rows(const LanesShape& shape, int element_size) {
+  return element_size == 2 ? shape.rows : std::max(shape.rows / 2, 1);
+}
 
 // The block kernel: a block per row or per piece of it. A wave holds a power-of-two run of segments
 // of wave * packs packs. Rows of eight and more segments of the widest kind all have that kind, so
@@ -87,9 +95,11 @@ constexpr int kWidePacks = kBlockShapes[kWideShape].packs;
 constexpr int kMostPacks16 = 8;  ///< of a thread, 16-bit elements, while more waves are left
 constexpr int kMostPacks32 = 6;  ///< the same, 32-bit elements
 
-// Rows of more than two segments to a wave go to several blocks: 0.84, 0.73, 0.57 (float32, 32768
-// to 131072 columns), 0.79, 0.73 (bfloat16, 65536, 131072). Four segments to a wave, two or three
-// of them in shared memory, reached 0.56, 0.51, 0.49 and 0.47, 0.50.
+// Rows of more than two segments to a wave go to several blocks: 0.900, 0.875, 0.872 (float32,
+// 32768 to 131072 columns), 0.847, 0.818 (bfloat16, 65536, 131072); 2026-11-30. Four segments to a
+// wave, two of them in shared memory: 0.919, 0.797, 0.760 and 0.756, 0.734. One segment: 0.860,
+// 0.838, 0.802 and 0.818, 0.785. Weights that the L1 cache is not asked to keep: 0.861, 0.809,
+// 0.855 and 0.840, 0.815.
 //
 // Never 16: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768 columns) and
 // 0.71 (float32, 16384) where 8 waves of two segments reach 0.947 and 0.955.

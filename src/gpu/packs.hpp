@@ -25,6 +25,12 @@ __device__ inline Pack load_aligned(const void* p) {
   return {{v.x, v.y, v.z, v.w}};
 }
 
+/// The same of data that many rows share, see load_kept.
+__device__ inline Pack load_aligned_kept(const void* p) {
+  const uint4 v = load_kept(static_cast<const uint4*>(p));
+  return {{v.x, v.y, v.z, v.w}};
+}
+
 __device__ inline void store_aligned(void* p, const Pack& pack) {
   *static_cast<uint4*>(p) = uint4{pack.words[0], pack.words[1], pack.words[2], pack.words[3]};
 }
@@ -137,11 +143,13 @@ struct PackedValues {
     return values;
   }
 
+  template <bool kKeep = false>
   static __device__ PackedValues load(const T* aligned) {
     PackedValues values;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      values.packs[i] = load_aligned(aligned + i * kSize);
+      const T* pack = aligned + i * kSize;
+      values.packs[i] = kKeep ? load_aligned_kept(pack) : load_aligned(pack);
     }
     return values;
   }

@@ -39,18 +39,27 @@ constexpr int kQuadSwap2 = 0x4E;       // quad_perm [2, 3, 0, 1]: lane ^ 2
 constexpr int kHalfRowMirror = 0x141;  // lane 7 - l of 8
 constexpr int kRowMirror = 0x140;      // lane 15 - l of 16
 
-/// The value of lane ^ 16, by a swizzle: of LDS' crossbar, not of its memory.
-template <class T>
-__device__ T swap_halves_of_32(T value) {
-  return move_words(value, [](int word) { return __builtin_amdgcn_ds_swizzle(word, 0x401F); });
+/// The value of lane ^ kDistance, up to 16: by DPP within four lanes, else by a swizzle, of LDS'
+/// crossbar, not of its memory.
+template <int kDistance, class T>
+__device__ T swap_lanes(T value) {
+  static_assert(kDistance <= 16, "a swizzle moves values within 32 lanes");
+  if constexpr (kDistance == 1) {
+    return dpp<kQuadSwap1>(value);
+  } else if constexpr (kDistance == 2) {
+    return dpp<kQuadSwap2>(value);
+  } else {
+    return move_words(
+        value, [](int word) { return __builtin_amdgcn_ds_swizzle(word, kDistance << 10 | 0x1F); });
+  }
 }
 
 /// The sum of `value` over each group of kLanes neighbouring lanes, 8 to a whole wave, in every
 /// lane of the group. All lanes of the wave must call it.
 template <int kLanes, class T>
 __device__ T group_sum(T value) {
-  value += dpp<kQuadSwap1>(value);
-  value += dpp<kQuadSwap2>(value);
+  value += swap_lanes<1>(value);
+  value += swap_lanes<2>(value);
   value += dpp<kHalfRowMirror>(value);
   if constexpr (kLanes >= 16) value += dpp<kRowMirror>(value);
   if constexpr (kLanes == kWave) {
@@ -58,12 +67,17 @@ __device__ T group_sum(T value) {
     if constexpr (kWave == 64) sum += read_lane(value, 32) + read_lane(value, 48);
     return sum;
   } else if constexpr (kLanes == 32) {
-    value += swap_halves_of_32(value);
+    value += swap_lanes<16>(value);
   }
   return value;
 }
 
 #else
+
+template <int kDistance, class T>
+__device__ T swap_lanes(T value) {
+  return shuffle_xor(value, kDistance);
+}
 
 /// The sum of `value` over each group of kLanes neighbouring lanes, 8 to a whole wave, in every
 /// lane of the group. All lanes of the wave must call it.

@@ -34,10 +34,11 @@ class AlignedAccess {
            fits_parameter(a.bias, a.bias_dtype) && (kMayBeWide || !a.wide_output);
   }
 
-  /// Weight and bias of the columns from `col` on, if that pack exists.
+  /// Weight and bias of the columns from `col` on, if that pack exists. kKeep: see load_kept.
+  template <bool kKeep>
   __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
-    load_parameter(weight_, 1.0f, col, exists, w);
-    load_parameter(bias_, 0.0f, col, exists, b);
+    load_parameter<kKeep>(weight_, 1.0f, col, exists, w);
+    load_parameter<kKeep>(bias_, 0.0f, col, exists, b);
   }
 
   __device__ void prefetch(std::int64_t col) const {
@@ -67,11 +68,12 @@ class AlignedAccess {
   __device__ bool is_fine() const { return sizeof(Element) == 4 || wide_; }
 
  private:
+  template <bool kKeep>
   static __device__ void load_parameter(const Parameter* p, float if_absent, std::int64_t col,
                                         bool exists, float (&values)[kSize]) {
     using Values = PackedValues<Parameter, kSize>;
     Values packed = Values::all(if_absent);
-    if (exists && p != nullptr) packed = Values::load(p + col);
+    if (exists && p != nullptr) packed = Values::template load<kKeep>(p + col);
     packed.expand_to(values, {});
   }
 
@@ -95,6 +97,7 @@ class AnyAccess {
         output_(a.output),
         wide_(a.wide_output) {}
 
+  template <bool kKeep>
   __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
     weight_.load(col, exists, w);
     bias_.load(col, exists, b);

@@ -125,25 +125,37 @@ class Segment {
     if (scale != 1.0f) multiply(scale);
   }
 
-  /// Moments of the segment's values, in all of its lanes; inverse_n is 1 over their number.
-  __device__ __forceinline__ Moments<float> moments(float inverse_n, Hide first_pass,
-                                                    Hide second_pass) const {
+  /// Sum of this lane's values.
+  __device__ __forceinline__ float lane_sum(Hide hide) const {
     float total = tail_;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       float x[kSize];
-      expand<Element>(packs_[k], x, first_pass);
+      expand<Element>(packs_[k], x, hide);
       total += sum_of(x);
     }
-    const float shift = group_sum<kLanes>(total) * inverse_n;
+    return total;
+  }
 
+  /// The first value of this lane; of the first lane, the segment's first.
+  __device__ __forceinline__ float first_value() const {
+    float x[kSize];
+    expand<Element>(packs_[0], x, {});
+    const float first = x[0];
+    const float tail = tail_;
+    return holds(0) ? first : tail;
+  }
+
+  /// Sums of this lane's values about `shift` and of their squares.
+  __device__ __forceinline__ void centred_lane_sums(float shift, Hide hide, float& s1,
+                                                    float& s2) const {
     const float tail = columns_.owns_tail() ? tail_ - shift : 0.0f;
-    float s1 = tail;
-    float s2 = tail * tail;
+    s1 = tail;
+    s2 = tail * tail;
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       float x[kSize];
-      expand<Element>(packs_[k], x, second_pass);
+      expand<Element>(packs_[k], x, hide);
 #pragma unroll
       for (float& value : x) value -= shift;
       const float first = sum_of(x);
@@ -151,6 +163,14 @@ class Segment {
       s1 += holds(k) ? first : 0.0f;
       s2 += holds(k) ? second : 0.0f;
     }
+  }
+
+  /// Moments of the segment's values, in all of its lanes; inverse_n is 1 over their number.
+  __device__ __forceinline__ Moments<float> moments(float inverse_n, Hide first_pass,
+                                                    Hide second_pass) const {
+    const float shift = group_sum<kLanes>(lane_sum(first_pass)) * inverse_n;
+    float s1, s2;
+    centred_lane_sums(shift, second_pass, s1, s2);
     return moments_of(shift, group_sum<kLanes>(s1), group_sum<kLanes>(s2), inverse_n);
   }
 
@@ -161,10 +181,11 @@ class Segment {
     }
   }
 
-  /// Weight and bias for pack k. Segments of other rows take the same.
+  /// Weight and bias for pack k. Segments of other rows take the same; kKeep: soon.
+  template <bool kKeep = false>
   __device__ __forceinline__ void load_parameters(const Access& access, int k, float (&w)[kSize],
                                                   float (&b)[kSize]) const {
-    access.load(col_of(k), holds(k), w, b);
+    access.template load<kKeep>(col_of(k), holds(k), w, b);
   }
 
   /// Writes the outputs of pack k to the row that starts at element `row_start` of the output, or
@@ -207,15 +228,23 @@ class Segment {
     access.store_tail(row_start + col, col, x_hat_of(tail_, access, s));
   }
 
-  /// Writes all outputs of the segment.
+  /// Writes all outputs of the segment. The weights and biases of kAhead packs are loaded before
+  /// the first of them is written: the compiler moves no load over a store.
+  template <int kAhead, bool kKeep>
   __device__ __forceinline__ void write(const Access& access, std::int64_t row_start,
                                         const RowStatistics<float>& s, Hide hide) {
     write_tail(access, row_start, s);
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      float w[kSize], b[kSize];
-      load_parameters(access, k, w, b);
-      write_pack(access, k, row_start, s, w, b, hide);
+    for (int first = 0; first < kPacks; first += kAhead) {
+      float w[kAhead][kSize], b[kAhead][kSize];
+#pragma unroll
+      for (int i = 0; i < kAhead && first + i < kPacks; ++i) {
+        load_parameters<kKeep>(access, first + i, w[i], b[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead && first + i < kPacks; ++i) {
+        write_pack(access, first + i, row_start, s, w[i], b[i], hide);
+      }
     }
     write_packs(access, row_start, true);
   }

@@ -11,7 +11,8 @@
 //            rstd is two numbers too, if y is not rounded to 16 bits: its rounding alone would be
 //            one unit in the last place of x_hat
 //
-// Any m near the mean will do for pass 2: of 16-bit rows the CPU averages the first columns only.
+// Any m near the mean will do for pass 2: of 16-bit rows the CPU averages the first columns only, and
+// of narrow ones a GPU takes the first value.
 //
 // E[x^2] - mean^2 would lose all digits once |mean| >> spread, and a plain two-pass algorithm is
 // wrong by the rounding of m: a float32 row of mean 1e4 and spread 1e-3 comes out 0.1 off without
@@ -69,7 +70,7 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T inverse_n) 
 /// the other's moments as they are, bit for bit.
 template <class T>
 SIMPLE_LAYERNORM_INLINE Moments<T> merge(Moments<T> a, T a_count, Moments<T> b, T b_count) {
-  const T share = b_count / (a_count + b_count);
+  const T share = a_count == b_count ? T(0.5) : b_count / (a_count + b_count);
   const T delta = (b.head - a.head) + (b.tail - a.tail);
   // The merged mean, a + delta * share, split into two numbers again without an error (Knuth).
   const T step = std::fma(delta, share, a.tail);
