@@ -11,8 +11,8 @@
 //            rstd is two numbers too, if y is not rounded to 16 bits: its rounding alone would be
 //            one unit in the last place of x_hat
 //
-// Any m near the mean will do for pass 2: of 16-bit rows the CPU averages the first columns only, and
-// of narrow ones a GPU takes the first value.
+// Any m near the mean will do for pass 2: of 16-bit rows the CPU averages the first columns only,
+// and of narrow ones a GPU takes the first value.
 //
 // E[x^2] - mean^2 would lose all digits once |mean| >> spread, and a plain two-pass algorithm is
 // wrong by the rounding of m: a float32 row of mean 1e4 and spread 1e-3 comes out 0.1 off without
