@@ -86,10 +86,20 @@ def test_kernels_for_other_devices_are_compiled_without_code(kernels: list[Kerne
     assert not offenders, table(offenders)
 
 
+def most_permutes(kernel: Kernel) -> int:
+    """Where each lane finishes one of several rows: per row 9 values to all lanes of its group (the
+    shift and the mean in both attempts, the scale, four statistics), and 12 steps of the sums
+    (three sums in two attempts, over distances of 4 and 8, which DPP does not have)."""
+    lanes = re.fullmatch(r"layer_norm_forward_lanes<.*, (\d+)>", kernel.name)
+    rows = int(lanes[1]) if lanes else 1
+    return MOST_PERMUTES if rows == 1 else 9 * rows + 12
+
+
 def test_wave_sums_stay_in_the_vector_unit(kernels: list[Kernel]):
     working = [k for k in kernels if not is_for_other_devices(k)]
     summing = [k for k in working if k.template.startswith("layer_norm")]
-    offenders = [k for k in summing if k.dpp == 0 or k.moves_through_shared_memory > MOST_PERMUTES]
+    moves = {k.name: k.moves_through_shared_memory for k in summing}
+    offenders = [k for k in summing if k.dpp == 0 or moves[k.name] > most_permutes(k)]
     assert summing
     assert not offenders, table(offenders)
 
