@@ -41,15 +41,14 @@ class WaveRun {
     for (int i = 0; i < kSegments; ++i) segments_[i].load(row);
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) segments_[i].arrange(row, scale);
-    const Hide first_pass(row_index, 63);
-    const Hide second_pass(row_index, 62);
+    const Hide hide(row_index, 63);
     CountedMoments moments[kSegments];
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) {
       const float n = static_cast<float>(count(i));
       constexpr float kFull = WaveSegment::kAllPacks * WaveSegment::kSize;
       const float inverse_n = n == kFull ? 1.0f / kFull : 1.0f / fmaxf(n, 1.0f);
-      moments[i] = {segments_[i].moments(inverse_n, first_pass, second_pass), n};
+      moments[i] = {segments_[i].moments(inverse_n, hide), n};
     }
 #pragma unroll
     for (int width = kSegments / 2; width > 0; width /= 2) {

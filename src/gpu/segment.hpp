@@ -125,17 +125,14 @@ class Segment {
     if (scale != 1.0f) multiply(scale);
   }
 
-  /// Sum of this lane's values.
-  __device__ __forceinline__ float lane_sum(Hide hide) const {
-    float total = tail_;
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      float x[kSize];
-      expand<Element>(packs_[k], x, hide);
-      total += sum_of(x);
-    }
-    return total;
+  /// Sum of this lane's values in the segment's sample: the first pack of every lane, and the tail
+  /// where these are not kLanes packs.
+  __device__ __forceinline__ float sample_sum(Hide hide) const {
+    float x[kSize];
+    expand<Element>(packs_[0], x, hide);
+    return sum_of(x) + (is_sample_full() ? 0.0f : tail_);
   }
+  __device__ bool is_sample_full() const { return columns_.template packs<kPacks>() >= kLanes; }
 
   /// The first value of this lane; of the first lane, the segment's first.
   __device__ __forceinline__ float first_value() const {
@@ -165,12 +162,14 @@ class Segment {
     }
   }
 
-  /// Moments of the segment's values, in all of its lanes; inverse_n is 1 over their number.
-  __device__ __forceinline__ Moments<float> moments(float inverse_n, Hide first_pass,
-                                                    Hide second_pass) const {
-    const float shift = group_sum<kLanes>(lane_sum(first_pass)) * inverse_n;
+  /// Moments of the segment's values, in all of its lanes; inverse_n is 1 over their number. They
+  /// are centred on the sample's mean, so that a lane's sums need not wait for its last load.
+  __device__ __forceinline__ Moments<float> moments(float inverse_n, Hide hide) const {
+    constexpr float kInverseSample = 1.0f / (kLanes * kSize);
+    const float inverse_sample = is_sample_full() ? kInverseSample : inverse_n;
+    const float shift = group_sum<kLanes>(sample_sum(hide)) * inverse_sample;
     float s1, s2;
-    centred_lane_sums(shift, second_pass, s1, s2);
+    centred_lane_sums(shift, hide, s1, s2);
     return moments_of(shift, group_sum<kLanes>(s1), group_sum<kLanes>(s2), inverse_n);
   }
 
