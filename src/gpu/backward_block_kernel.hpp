@@ -61,21 +61,25 @@ __global__ void __launch_bounds__(kBackwardBlockShapes[kIndex].threads,
 #pragma unroll 1
   for (; row < a.rows; row += step) {
     segment.arrange(row, current);
-    segment.load(min(row + step, a.rows - 1), next);
+    segment.load(row + step, next);
     float s[3];
     segment.sums_of(current, s, Hide(row, 63));
     block.sum(s);
     const auto averages = gradient_averages(s[0], s[1], s[2], inverse_n);
-    segment.finish(row, current, averages, sums, Hide(row, 62));
-    segment.write_packs(row, current, true);
+    segment.template finish<1>(&row, &current, &averages, sums, Hide(row, 62));
     current = next;
   }
   store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(blockIdx.x),
                                     partial_sums.bias_row(blockIdx.x));
 }
 
-/// A group of blocks per row. They send each other the sums of a row while they finish the row
-/// before it, whose sums have come meanwhile.
+/// How many rows a group works on at a time.
+template <class Access, int kIndex>
+constexpr int kSplitRows =
+    Access::kIsAligned && !Access::kIsWide ? kBackwardSplitShapes[kIndex].rows : 1;
+
+/// A group of blocks per row, kRows rows at a time. They send each other the sums of these while
+/// they finish the rows before them, whose sums have come meanwhile.
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(
     kBackwardSplitShapes[kIndex].threads,
@@ -87,10 +91,11 @@ __global__ void __launch_bounds__(
   constexpr int kPacks = kBackwardSplitShapes[kIndex].packs;
   constexpr int kThreads = kBackwardSplitShapes[kIndex].threads;
   constexpr bool kUsesSharedMemory = kBackwardSplitShapes[kIndex].uses_shared_memory;
+  constexpr int kRows = kSplitRows<Access, kIndex>;
   using Segment = BlockSegment<Element, Access, kPacks, kUsesSharedMemory>;
-  using Block = BlockReduction<float, kThreads>;
+  using Block = BlockReduction<float, kThreads, 3 * kRows>;
   __shared__ float slots[Block::kSlots];
-  __shared__ GradientAverages<float> received[2];
+  __shared__ GradientAverages<float> received[2][kRows];
   SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
   Block block(slots);
   const int piece = blockIdx.x % exchange.pieces;
@@ -100,44 +105,84 @@ __global__ void __launch_bounds__(
   const float inverse_n = 1.0f / static_cast<float>(a.cols);
   typename Segment::Sums sums(memory);
 
-  const std::int64_t step = gridDim.x / exchange.pieces;
-  const bool is_first_wave = threadIdx.x < kWave;
-  typename Segment::Row current, next;
-  typename Segment::KeptRow previous(memory);
-  int turn = 0;
-  const auto receive = [&](std::int64_t row) SIMPLE_LAYERNORM_INLINED {
-    float s[3];
-    exchange.receive(row, s);
-    if (threadIdx.x == 0) received[turn] = gradient_averages(s[0], s[1], s[2], inverse_n);
+  const std::int64_t groups = gridDim.x / exchange.pieces, step = groups * kRows;
+  const auto row_of = [&](std::int64_t first, int u) { return first + u * groups; };
+  typename Segment::Row current[kRows], next[kRows];
+  typename Segment::KeptRow previous[kRows];
+#pragma unroll
+  for (int u = 0; u < kRows; ++u) previous[u].place(memory, u);
+  const auto load = [&](std::int64_t first, auto& rows) SIMPLE_LAYERNORM_INLINED {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) segment.load(row_of(first, u), rows[u]);
   };
-  std::int64_t row = group;
-  segment.load(row, current);
+  // By the first wave. Of rows that do not exist no message will come, and nothing is needed.
+  const bool is_first_wave = threadIdx.x < kWave;
+  int turn = 0;
+  const auto look = [&](std::int64_t first, auto& words) SIMPLE_LAYERNORM_INLINED {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) words[u] = exchange.look(min(row_of(first, u), a.rows - 1));
+  };
+  const auto receive = [&](std::int64_t first, auto& words) SIMPLE_LAYERNORM_INLINED {
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      float s[3];
+      exchange.receive(min(row_of(first, u), a.rows - 1), words[u], s);
+      if (threadIdx.x == 0) received[turn][u] = gradient_averages(s[0], s[1], s[2], inverse_n);
+    }
+  };
+  const auto finish = [&](std::int64_t first) SIMPLE_LAYERNORM_INLINED {
+    std::int64_t rows[kRows];
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) rows[u] = row_of(first, u);
+    segment.template finish<kRows>(rows, previous, received[turn], sums, Hide(first, 62));
+  };
+
+  std::int64_t first = group;
+  load(first, current);
 #pragma unroll 1
-  for (; row < a.rows; row += step) {
-    const bool has_previous = row > group;
-    segment.arrange(row, current);
-    segment.load(min(row + step, a.rows - 1), next);
-    float s[3];
-    segment.sums_of(current, s, Hide(row, 63));
+  for (; first < a.rows; first += step) {
+    const bool has_previous = first > group;
+    const bool receives = has_previous && is_first_wave;
+    SumsExchange::Words words[kRows]{};
+    if (receives) look(first - step, words);
+    float s[3 * kRows];
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      segment.arrange(row_of(first, u), current[u]);
+      float of_row[3];
+      segment.sums_of(current[u], of_row, Hide(first, 63));
+#pragma unroll
+      for (int i = 0; i < 3; ++i) s[3 * u + i] = of_row[i];
+    }
     block.put(s);
-    if (has_previous && is_first_wave) receive(row - step);
+    if (receives) receive(first - step, words);
+    load(first + step, next);  // not earlier: the messages would wait for it
     __syncthreads();
     if (is_first_wave) {
       block.take(s);
-      if (threadIdx.x == 0) exchange.send(row, piece, s);
+#pragma unroll
+      for (int u = 0; u < kRows; ++u) {
+        const std::int64_t row = row_of(first, u);
+        if (threadIdx.x == 0 && row < a.rows) {
+          exchange.send(row, piece, {s[3 * u], s[3 * u + 1], s[3 * u + 2]});
+        }
+      }
     }
-    if (has_previous) {
-      segment.finish(row - step, previous, received[turn], sums, Hide(row, 62));
-      segment.write_packs(row - step, previous, true);
-    }
+    if (has_previous) finish(first - step);
     turn ^= 1;
-    previous.keep(current);
-    current = next;
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      previous[u].keep(current[u]);
+      current[u] = next[u];
+    }
   }
-  if (is_first_wave) receive(row - step);
+  if (is_first_wave) {
+    SumsExchange::Words words[kRows];
+    look(first - step, words);
+    receive(first - step, words);
+  }
   __syncthreads();
-  segment.finish(row - step, previous, received[turn], sums, Hide(row, 62));
-  segment.write_packs(row - step, previous, true);
+  finish(first - step);
   store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(group),
                                     partial_sums.bias_row(group));
 }
@@ -180,7 +225,9 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
         const auto kernel = layer_norm_backward_split<Element, Access, kIndex>;
         using Segment = BlockSegment<Element, Access, kBackwardSplitShapes[kIndex].packs,
                                      kBackwardSplitShapes[kIndex].uses_shared_memory>;
-        const std::size_t shared_bytes = Segment::kSharedPacksWithRow * sizeof(Pack) * plan.threads;
+        constexpr int kRows = kSplitRows<Access, kIndex>;
+        const std::size_t shared_bytes = (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) *
+                                         sizeof(Pack) * plan.threads;
         allow_shared_bytes(kernel, shared_bytes);
         const std::int64_t resident = std::int64_t{device.multiprocessors} *
                                       blocks_per_multiprocessor(kernel, plan.threads, shared_bytes);

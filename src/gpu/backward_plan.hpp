@@ -87,24 +87,17 @@ struct BackwardSplitShape {
   int packs;
   int threads;  ///< of every block
   int blocks;   ///< per multiprocessor, for 32-bit elements
+  int rows;     ///< at a time, but one of wide grads and of misaligned rows
   bool uses_shared_memory;
   Elements most;
   Room needs;
 };
-//
-// The first shape: float32, 16384 to 131072 columns: 0.90, 0.90, 0.86, 0.80; bfloat16, 32768 to
-// 131072: 0.72, 0.71, 0.70. What else was tried, at 32768 columns, float32 and bfloat16:
-//   256 threads                                    0.89 (131072: 0.84)   0.63
-//   512 threads                                    0.81                  0.55
-//   no hand-over (wrong; the bound), 256 threads   0.94                  0.69
-//   lanes that part while they wait for messages   0.66                  0.63
-//   messages looked for before the row's sums      0.79                  0.70
-//   three rows in turn instead of moves            0.71                  0.60
 constexpr BackwardSplitShape kBackwardSplitShapes[] = {
-    {4, 128, 4, true, Elements::bits16_with_wide_grads, Room::registers_512},
-    {4, 256, 2, true, Elements::bits16_with_wide_grads, Room::shared_memory},
-    {4, 512, 1, true, Elements::bits32, Room::shared_memory},
-    {2, 512, 1, false, Elements::bits16_with_wide_grads, Room::registers_256},
+    {8, 256, 1, 1, true, Elements::bits32, Room::shared_memory},
+    {4, 128, 2, 2, true, Elements::bits16_with_wide_grads, Room::shared_memory},
+    {4, 128, 4, 1, true, Elements::bits16_with_wide_grads, Room::registers_512},
+    {4, 256, 2, 1, true, Elements::bits16_with_wide_grads, Room::shared_memory},
+    {2, 512, 1, 1, false, Elements::bits16_with_wide_grads, Room::registers_256},
 };
 constexpr int kBackwardSplitShapeCount = static_cast<int>(std::size(kBackwardSplitShapes));
 

@@ -3,10 +3,10 @@
 // segment_tree.hpp the order of the sums.
 #pragma once
 
-#include "gpu/handover.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/segment.hpp"
+#include "gpu/split_kernel.hpp"
 
 namespace simple_layernorm::gpu {
 
@@ -45,10 +45,7 @@ class WaveRun {
     CountedMoments moments[kSegments];
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) {
-      const float n = static_cast<float>(count(i));
-      constexpr float kFull = WaveSegment::kAllPacks * WaveSegment::kSize;
-      const float inverse_n = n == kFull ? 1.0f / kFull : 1.0f / fmaxf(n, 1.0f);
-      moments[i] = {segments_[i].moments(inverse_n, hide), n};
+      moments[i] = segments_[i].counted_moments(hide);
     }
 #pragma unroll
     for (int width = kSegments / 2; width > 0; width /= 2) {
@@ -58,9 +55,7 @@ class WaveRun {
     return moments[0];
   }
 
-  /// Writes the run's outputs and, with the row's first run, its statistics. kKeep: whether the
-  /// block writes more rows.
-  template <bool kKeep>
+  /// Writes the run's outputs and, with the row's first run, its statistics.
   __device__ __forceinline__ void write(const LayerNormForward& a, std::int64_t row,
                                         const Moments<float>& moments, float scale) {
     const Hide hide(row, 61);
@@ -72,7 +67,7 @@ class WaveRun {
     const Access access(a, hide);
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) {
-      segments_[i].template write<kAhead, kKeep>(access, row * a.cols, s, hide);
+      segments_[i].template write<kAhead, false>(access, row * a.cols, s, hide);
     }
   }
 
@@ -95,17 +90,13 @@ class WaveRun {
 
   __device__ int first_pack(int i) const { return (first_ + i) * WaveSegment::kAllPacks; }
   __device__ bool is_first(int i) const { return i == 0 && first_ == 0; }
-  __device__ int count(int i) const {
-    const int packs = min(max(shape_.packs - first_pack(i), 0), WaveSegment::kAllPacks);
-    return packs * WaveSegment::kSize + (is_first(i) ? shape_.tail : 0);
-  }
 
   WaveSegment segments_[kSegments];
   RowShape<Element> shape_;
   int first_;
 };
 
-constexpr int kBlockThreads = kMostWaves * kWave;
+
 
 /// Blocks of this size that registers must leave room for on a multiprocessor: NVIDIA's may then
 /// use 64 a thread, 80 and 128 for wide rows.
@@ -115,7 +106,7 @@ constexpr int kResidentBlocks = kIndex < kWideShape                  ? 4
                                                                      : 2;
 
 template <class Element, class Access, int kIndex>
-__global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<kIndex>)
+__global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
     layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, bool is_cold) {
   __shared__ CountedMoments slots[kAttempts][kWave];
   const float eps = static_cast<float>(a.eps);
@@ -132,36 +123,7 @@ __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<kIndex>)
     if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
     if (scale == 1.0f) break;
   }
-  run.template write<false>(a, row, moments, scale);
-}
-
-template <class Element, class Access, int kIndex>
-__global__ void __launch_bounds__(kBlockThreads, kResidentBlocks<kIndex>)
-    layer_norm_forward_split(LayerNormForward a, SplitWorkspace workspace, bool is_cold) {
-  __shared__ CountedMoments slots[kWave];
-  __shared__ SplitWorkspace::Message message;
-  const float eps = static_cast<float>(a.eps);
-  const int piece = blockIdx.x % workspace.pieces;
-  const int wave = piece * (blockDim.x / kWave) + threadIdx.x / kWave;
-  WaveRun<Element, Access, kIndex> run(a.cols, wave);
-
-  if (is_cold) run.prefetch_parameters(a);
-  for (std::int64_t row = blockIdx.x / workspace.pieces; row < a.rows;) {
-    const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
-    if (piece == 0 && threadIdx.x == 0) workspace.announce_next(row);
-
-    SplitWorkspace::Message whole;
-    float scale = 1.0f;
-#pragma unroll 1
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      const CountedMoments own = merge_waves(run.load(input, scale, row), slots);
-      whole = workspace.exchange(own, piece, row, attempt, &message);
-      if (attempt == 0) scale = rescue_scale_of<Element>(whole.moments.m2, eps);
-      if (scale == 1.0f) break;
-    }
-    run.template write<true>(a, row, whole.moments, scale);
-    row = whole.next_row;
-  }
+  run.write(a, row, moments, scale);
 }
 
 /// Whether every block works on one row only: then nobody has read the weights before.
@@ -179,35 +141,19 @@ void launch_block(const LayerNormForward& a, int threads, const DeviceProperties
   }
 }
 
-/// Starts no more blocks than can run at the same time, in whole groups: a block waits for others
-/// of its group, so these must get to run whatever it does.
-template <class Element, class Access, int kIndex>
-void launch_split(const LayerNormForward& a, int pieces, int threads,
-                  const DeviceProperties& device, void* workspace, void* stream) {
-  const auto kernel = layer_norm_forward_split<Element, Access, kIndex>;
-  const std::int64_t resident =
-      std::int64_t{device.multiprocessors} * blocks_per_multiprocessor(kernel, threads, 0);
-  const std::int64_t groups = std::min(a.rows, resident / pieces);
-  const std::int64_t blocks = groups * pieces;
-  fill_bytes(workspace, 0xff, SplitWorkspace::bytes(a.rows, pieces), stream);
-  launch(kernel, blocks, threads, 0, stream, a, SplitWorkspace(workspace, a.rows, pieces, groups),
-         is_cold(blocks, device));
-}
-
 template <class Element>
 void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
                           const DeviceProperties& device, void* workspace, void* stream) {
   const int threads = plan.waves * device.wave;
-  with_index<kBlockShapeCount>(plan.shape, [&](auto index) {
-    with_access<Element>(a, [&](auto* access) {
-      using Access = std::remove_pointer_t<decltype(access)>;
-      constexpr int kIndex = decltype(index)::value;
-      if (plan.kernel == ForwardKernel::block) {
-        return launch_block<Element, Access, kIndex>(a, threads, device, stream);
-      }
-      if constexpr (kIndex >= kWideShape) {
-        launch_split<Element, Access, kIndex>(a, plan.pieces, threads, device, workspace, stream);
-      }
+  with_access<Element>(a, [&](auto* access) {
+    using Access = std::remove_pointer_t<decltype(access)>;
+    if (plan.kernel == ForwardKernel::split) {
+      return with_index<kSplitShapeCount>(plan.shape, [&](auto index) {
+        launch_split<Element, Access, decltype(index)::value>(a, plan.pieces, device, workspace, stream);
+      });
+    }
+    with_index<kBlockShapeCount>(plan.shape, [&](auto index) {
+      launch_block<Element, Access, decltype(index)::value>(a, threads, device, stream);
     });
   });
 }

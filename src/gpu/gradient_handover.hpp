@@ -26,22 +26,33 @@ struct SumsExchange {
     store_shared_word(&slot->h_x0, word_of(own[2], 0.0f));
   }
 
-  /// The sums of the whole row. To be called by the first wave of a block. Its lanes stay together,
-  /// those beyond the last piece wait for it too: lanes that part take turns.
-  __device__ void receive(std::int64_t row, float (&whole)[3]) const {
+  /// The words of a message; one of them may not have come yet.
+  struct Words {
+    std::uint64_t x0_and_h, h_x0;
+
+    __device__ bool are_complete() const { return x0_and_h != kNothing && h_x0 != kNothing; }
+  };
+
+  /// A message of each of the pieces from `first` on, as far as it has come. To be called by the
+  /// first wave of a block.
+  __device__ __forceinline__ Words look(std::int64_t row, int first = 0) const {
+    const int piece = first + static_cast<int>(threadIdx.x);
+    const SumsSlot* slot = &slots[row * pieces + min(piece, pieces - 1)];
+    return {load_shared_word(&slot->x0_and_h), load_shared_word(&slot->h_x0)};
+  }
+
+  /// The sums of the whole row, given a first look. Its lanes stay together, those beyond the last
+  /// piece wait for it too: lanes that part take turns.
+  __device__ __forceinline__ void receive(std::int64_t row, Words words, float (&whole)[3]) const {
 #pragma unroll
     for (float& sum : whole) sum = 0.0f;
     for (int first = 0; first < pieces; first += kWave) {
-      const int piece = first + static_cast<int>(threadIdx.x);
-      const SumsSlot* slot = &slots[row * pieces + min(piece, pieces - 1)];
-      std::uint64_t x0_and_h, h_x0;
-      do {
-        x0_and_h = load_shared_word(&slot->x0_and_h);
-        h_x0 = load_shared_word(&slot->h_x0);
-      } while (any_lane(x0_and_h == kNothing || h_x0 == kNothing));
-      whole[0] += piece < pieces ? low_of(x0_and_h) : 0.0f;
-      whole[1] += piece < pieces ? high_of(x0_and_h) : 0.0f;
-      whole[2] += piece < pieces ? low_of(h_x0) : 0.0f;
+      if (first > 0) words = look(row, first);
+      while (any_lane(!words.are_complete())) words = look(row, first);
+      const bool is_piece = first + static_cast<int>(threadIdx.x) < pieces;
+      whole[0] += is_piece ? low_of(words.x0_and_h) : 0.0f;
+      whole[1] += is_piece ? high_of(words.x0_and_h) : 0.0f;
+      whole[2] += is_piece ? low_of(words.h_x0) : 0.0f;
     }
 #pragma unroll
     for (float& sum : whole) sum = wave_sum(sum);

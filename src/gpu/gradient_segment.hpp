@@ -22,20 +22,22 @@ class Accumulators {
     for (int i = 0; i < kCount; ++i) packs_[i] = Pack{};
   }
 
-  /// Adds g * x_hat and g of pack k.
-  __device__ __forceinline__ void add(int k, const float (&x_hat)[kSize], const float (&g)[kSize]) {
+  /// Those of pack k.
+  __device__ __forceinline__ void get(int k, float (&weight)[kSize], float (&bias)[kSize]) {
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      weight[i] = float_of(weight_of(k, i / 4).words[i % 4]);
+      bias[i] = float_of(bias_of(k, i / 4).words[i % 4]);
+    }
+  }
+  __device__ __forceinline__ void put(int k, const float (&weight)[kSize],
+                                      const float (&bias)[kSize]) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      float weight[4], bias[4];
-      expand<float>(weight_of(k, part), weight, {});
-      expand<float>(bias_of(k, part), bias, {});
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        weight[i] = fma(g[part * 4 + i], x_hat[part * 4 + i], weight[i]);
-        bias[i] += g[part * 4 + i];
-      }
-      weight_of(k, part) = compress<float>(weight);
-      bias_of(k, part) = compress<float>(bias);
+      const float* const w = weight + part * 4;
+      const float* const b = bias + part * 4;
+      weight_of(k, part) = compress<float>({w[0], w[1], w[2], w[3]});
+      bias_of(k, part) = compress<float>({b[0], b[1], b[2], b[3]});
     }
   }
 
@@ -75,9 +77,9 @@ class GradientSegment {
   static constexpr int kRowPacks = kPacks * (1 + Grads::kCount);
 
   /// Packs of dynamic shared memory that a thread takes: the accumulators come first, then the
-  /// weights, then the row that is kept, if one is.
+  /// weights, then (kSharedRowPacks each) the rows that are put aside.
   static constexpr int kSharedPacks = kUsesSharedMemory ? Sums::kCount + kWeightPacks : 0;
-  static constexpr int kSharedPacksWithRow = kUsesSharedMemory ? kSharedPacks + kRowPacks : 0;
+  static constexpr int kSharedRowPacks = kUsesSharedMemory ? kRowPacks : 0;
 
   /// What is read of a row besides its packs.
   struct RowValues {
@@ -95,8 +97,10 @@ class GradientSegment {
   struct KeptRow : RowValues {
     PrivatePacks<kRowPacks, kUsesSharedMemory> packs;
 
-    explicit __device__ KeptRow(Pack* memory) : packs(memory + kSharedPacks * blockDim.x) {}
-
+    /// `index` counts the rows that the block puts aside.
+    __device__ void place(Pack* memory, int index) {
+      packs.place(memory + (kSharedPacks + index * kRowPacks) * blockDim.x);
+    }
     __device__ __forceinline__ void keep(const Row& row) {
       static_cast<RowValues&>(*this) = row;
 #pragma unroll
@@ -122,16 +126,18 @@ class GradientSegment {
     weight_tail_ = columns_.owns_tail() ? access_.load_weight_tail(columns_.tail_col()) : 0.0f;
   }
 
-  /// Issues the loads of a row.
+  /// Issues the loads of a row. One that does not exist is all zeros, and has no share in any sum.
   __device__ __forceinline__ void load(std::int64_t row, Row& r) const {
+    const bool exists = access_.exists(row);
     const Element* const x = access_.input(row);
     const Grad* const g = access_.grad_output(row);
     if constexpr (Access::kIsAligned) {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
         const std::int64_t col = columns_.col_of(k);
-        r.packs[k] = columns_.holds(k) ? load_aligned(x + col) : Pack{};
-        const Grads grads = columns_.holds(k) ? Grads::load(g + col) : Grads{};
+        const bool holds = exists && columns_.holds(k);
+        r.packs[k] = holds ? load_aligned(x + col) : Pack{};
+        const Grads grads = holds ? Grads::load(g + col) : Grads{};
 #pragma unroll
         for (int i = 0; i < Grads::kCount; ++i) {
           r.packs[kPacks + k * Grads::kCount + i] = grads.packs[i];
@@ -139,19 +145,19 @@ class GradientSegment {
       }
     } else {
       Pack* const g_packs = r.packs + kPacks;
-      unaligned(x).load(r.packs);
-      unaligned(g).load(g_packs);
-      load_elements(x, g, r);
+      unaligned(x, exists).load(r.packs);
+      unaligned(g, exists).load(g_packs);
+      load_elements(x, g, exists, r);
     }
-    r.mean = mean_[row];
-    r.rstd = rstd_[row];
+    r.mean = mean_[access_.nearest(row)];
+    r.rstd = rstd_[access_.nearest(row)];
   }
 
   /// To be called before a loaded row is used, by all lanes of a wave.
   __device__ __forceinline__ void arrange(std::int64_t row, Row& r) const {
     if constexpr (!Access::kIsAligned) {
-      const auto x = unaligned(access_.input(row));
-      const auto g = unaligned(access_.grad_output(row));
+      const auto x = unaligned(access_.input(row), access_.exists(row));
+      const auto g = unaligned(access_.grad_output(row), access_.exists(row));
       Pack* const g_packs = r.packs + kPacks;
       x.arrange(r.packs, r.x_edge);
       g.arrange(g_packs, kGathers ? r.x_edge : r.g_edge, kGathers ? kRole : 0);
@@ -179,45 +185,49 @@ class GradientSegment {
     }
   }
 
-  /// Writes grad_input of a row, or puts it in the input's place for write_packs, and adds the
-  /// row's share of the parameter gradients.
-  template <class AnyRow>
-  __device__ __forceinline__ void finish(std::int64_t row, AnyRow& r,
-                                         const GradientAverages<float>& average, Sums& sums,
+  /// Writes grad_input of kRows rows if they exist, and adds the shares of all in the parameter gradients, in
+  /// order. To be called by all lanes of a wave.
+  template <int kRows, class AnyRow>
+  __device__ __forceinline__ void finish(const std::int64_t* rows, AnyRow* r,
+                                         const GradientAverages<float>* averages, Sums& sums,
                                          Hide hide) const {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      float x[kSize], g[kSize], h[kSize];
-      expand_row(r, k, x, g, h, hide);
+      float weight[kSize], bias[kSize];
+      sums.get(k, weight, bias);
+      Pack gradients[kRows];
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) {
-        x[i] = normalise(x[i], r.mean, r.rstd, -average.x0);
-        h[i] = input_gradient(h[i], x[i], average.h, average.h_x_hat, r.rstd);
+      for (int u = 0; u < kRows; ++u) {
+        const GradientAverages<float>& average = averages[u];
+        float x[kSize], g[kSize], h[kSize];
+        expand_row(r[u], k, x, g, h, hide);
+#pragma unroll
+        for (int i = 0; i < kSize; ++i) {
+          x[i] = normalise(x[i], r[u].mean, r[u].rstd, -average.x0);
+          h[i] = input_gradient(h[i], x[i], average.h, average.h_x_hat, r[u].rstd);
+          weight[i] = fma(g[i], x[i], weight[i]);
+          bias[i] += g[i];
+        }
+        gradients[u] = compress<Element>(h);
       }
+      sums.put(k, weight, bias);
+#pragma unroll
+      for (int u = 0; u < kRows; ++u) {
+        if constexpr (!Access::kIsAligned) {
+          r[u].packs[k] = gradients[u];  // to be moved to where they belong
+        } else if (columns_.holds(k) && access_.wants_grad_input() && access_.exists(rows[u])) {
+          store_aligned(access_.grad_input(rows[u]) + columns_.col_of(k), gradients[u]);
+        }
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kRows; ++u) {
+      finish_tail(rows[u], r[u], averages[u], sums);
       if constexpr (!Access::kIsAligned) {
-        r.packs[k] = compress<Element>(h);
-      } else if (columns_.holds(k) && access_.wants_grad_input()) {
-        store_aligned(access_.grad_input(row) + columns_.col_of(k), compress<Element>(h));
+        if (access_.wants_grad_input()) {
+          unaligned(access_.grad_input(rows[u]), true).store(r[u].packs, access_.exists(rows[u]));
+        }
       }
-      sums.add(k, x, g);
-    }
-    const auto [x_tail, g] = tails_of(r);
-    if (!columns_.owns_tail()) return;
-    const float x_hat = normalise(x_tail, r.mean, r.rstd, -average.x0);
-    if (access_.wants_grad_input()) {
-      gpu::store(access_.grad_input(row) + columns_.tail_col(),
-                 input_gradient(g * weight_tail_, x_hat, average.h, average.h_x_hat, r.rstd));
-    }
-    sums.weight_tail = fma(g, x_hat, sums.weight_tail);
-    sums.bias_tail += g;
-  }
-
-  /// Writes what `finish` kept, if the row exists. All lanes of a wave must call it.
-  template <class AnyRow>
-  __device__ __forceinline__ void write_packs(std::int64_t row, const AnyRow& r,
-                                              bool exists) const {
-    if constexpr (!Access::kIsAligned) {
-      if (access_.wants_grad_input()) unaligned(access_.grad_input(row)).store(r.packs, exists);
     }
   }
 
@@ -246,20 +256,20 @@ class GradientSegment {
     return {value_of<Element>(x), value_of<Grad>(g)};
   }
 
-  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g,
+  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g, bool exist,
                                                 RowValues& r) const {
     if constexpr (kGathers) {
       const int lane = threadIdx.x % kLanes, role = lane / kRole, i = lane % kRole;
       const Element* const row = role % 2 == 0 ? x : g;
       const bool is_tail = role >= 2;
-      const bool exists = is_tail ? i < columns_.tail() : unaligned(row).has_edge(i);
+      const bool exists = is_tail ? exist && i < columns_.tail() : unaligned(row, exist).has_edge(i);
       const Element* const p =
-          is_tail ? row + columns_.first_tail_col() + i : unaligned(row).edge(i);
+          is_tail ? row + columns_.first_tail_col() + i : unaligned(row, exist).edge(i);
       r.x_edge = exists ? raw_bits(p) : 0;
     } else {
-      const bool owns_tail = columns_.owns_tail();
-      r.x_edge = unaligned(x).load_edge();
-      r.g_edge = unaligned(g).load_edge();
+      const bool owns_tail = exist && columns_.owns_tail();
+      r.x_edge = unaligned(x, exist).load_edge();
+      r.g_edge = unaligned(g, exist).load_edge();
       r.x_tail = owns_tail ? raw_bits(x + columns_.tail_col()) : 0;
       r.g_tail = owns_tail ? raw_bits(g + columns_.tail_col()) : 0;
     }
@@ -267,9 +277,24 @@ class GradientSegment {
 
   /// The segment's packs in a row, wherever it starts.
   template <class T>
-  __device__ __forceinline__ auto unaligned(T* row) const {
+  __device__ __forceinline__ auto unaligned(T* row, bool exists) const {
     return UnalignedPacks<T, kLanes, kPacks, kSize / kPackSize<T>>(
-        row, columns_.first_pack(), columns_.template packs<kPacks>());
+        row, columns_.first_pack(), exists ? columns_.template packs<kPacks>() : 0);
+  }
+
+  template <class AnyRow>
+  __device__ __forceinline__ void finish_tail(std::int64_t row, const AnyRow& r,
+                                              const GradientAverages<float>& average,
+                                              Sums& sums) const {
+    const auto [x, g] = tails_of(r);
+    if (!columns_.owns_tail()) return;
+    const float x_hat = normalise(x, r.mean, r.rstd, -average.x0);
+    if (access_.wants_grad_input() && access_.exists(row)) {
+      gpu::store(access_.grad_input(row) + columns_.tail_col(),
+                 input_gradient(g * weight_tail_, x_hat, average.h, average.h_x_hat, r.rstd));
+    }
+    sums.weight_tail = fma(g, x_hat, sums.weight_tail);
+    sums.bias_tail += g;
   }
 
   template <class AnyRow>

@@ -35,11 +35,14 @@ __device__ inline void send(MomentsSlot* slot, const CountedMoments& own) {
 }
 
 /// The messages of a launch. Blocks g * pieces ... g * pieces + pieces - 1 are group g; a group
-/// works on one row after the other. The first is row g, the next ones its first block draws from a
-/// counter, so that a fast multiprocessor works on more of them, and announces to the others.
+/// works on one row after the other. The first three are rows g, g + groups, g + 2 * groups; the
+/// next ones its first block draws from a counter, so that a fast multiprocessor works on more of
+/// them, and announces to the others with the row three before.
 struct SplitWorkspace {
+  static constexpr int kStaticRows = 3;
+
   std::uint64_t* drawn;  ///< one less than the rows drawn so far
-  std::uint64_t* next;   ///< [rows] which row follows after this one
+  std::uint64_t* next;   ///< [rows] which row is the third after this one
   MomentsSlot* moments;  ///< [rows, attempts, pieces]
   std::int64_t rows;
   std::int64_t groups;
@@ -58,63 +61,73 @@ struct SplitWorkspace {
         groups(groups),
         pieces(pieces) {}
 
-  /// To be called by one thread of a group, before the group exchanges anything about `row`.
-  __device__ void announce_next(std::int64_t row) const {
-    store_shared_word(&next[row],
-                      groups < rows ? groups + 1 + add_shared_word(drawn, 1) : std::uint64_t(rows));
+  /// To be called by one thread of a group for each of its rows.
+  __device__ void announce(std::int64_t row) const {
+    const auto first = static_cast<std::uint64_t>(kStaticRows * groups);
+    store_shared_word(&next[row], kStaticRows * groups < rows
+                                      ? first + 1 + add_shared_word(drawn, 1)
+                                      : std::uint64_t(rows));
   }
 
-  /// What all blocks of the group learn from an exchange.
+  /// What all blocks of a group learn about a row.
   struct Message {
     Moments<float> moments;
-    std::int64_t next_row;
+    std::int64_t third_row;  ///< after it
   };
 
-  /// Gives away the moments that the group's block `piece` has of `row` and returns those of the
-  /// whole row. `message` is shared memory that no thread still reads. Costs one barrier.
-  __device__ Message exchange(const CountedMoments& own, int piece, std::int64_t row, int attempt,
-                              Message* message) const {
-    if (threadIdx.x < kWave) {
-      MomentsSlot* slots = moments + (row * kAttempts + attempt) * pieces;
-      if (threadIdx.x == 0) send(&slots[piece], own);
-      const Message whole = receive_all(slots, &next[row]);
-      if (threadIdx.x == 0) *message = whole;
+  /// The words that make up a message; some of them may not have come yet.
+  struct Words {
+    std::uint64_t head_and_m2, tail_and_count, third_row;
+
+    __device__ bool are_complete() const {
+      return head_and_m2 != kNothing && tail_and_count != kNothing && third_row != kNothing;
     }
-    __syncthreads();
-    return *message;
+    __device__ CountedMoments moments() const {
+      return {{low_of(head_and_m2), low_of(tail_and_count), high_of(head_and_m2)},
+              high_of(tail_and_count)};
+    }
+  };
+
+  /// By one thread of the group's block `piece`.
+  __device__ void send(std::int64_t row, int attempt, int piece, const CountedMoments& own) const {
+    gpu::send(&slots_of(row, attempt)[piece], own);
   }
 
- private:
-  /// By a whole wave: each lane takes a power-of-two run of pieces.
-  __device__ Message receive_all(const MomentsSlot* slots, const std::uint64_t* next_slot) const {
-    const int lanes = pieces < kWave ? pieces : kWave;
-    const int run = pieces / lanes;
-    const MomentsSlot* own = slots + threadIdx.x % lanes * run;
-    std::uint64_t next_row = 0;
-    CountedMoments sum = receive(own, next_slot, next_row);
-    if (run == 2) {
-      sum = merge(sum, receive(own + 1, next_slot, next_row));
-    } else if (run == 4) {
-      const CountedMoments second = receive(own + 1, next_slot, next_row);
-      const CountedMoments third = receive(own + 2, next_slot, next_row);
-      sum = merge(merge(sum, second), merge(third, receive(own + 3, next_slot, next_row)));
-    }
-    return {merge_lanes(sum, lanes).moments, static_cast<std::int64_t>(next_row)};
-  }
-
-  /// The message in each lane's own slot, and the next row. The lanes stay together until the last
-  /// word has come.
-  static __device__ CountedMoments receive(const MomentsSlot* slot, const std::uint64_t* next_slot,
-                                           std::uint64_t& next_row) {
-    std::uint64_t head_and_m2, tail_and_count;
+  /// By a whole wave: waits for its messages of the pieces from `first` on. The lanes stay together
+  /// until the last word has come: those that part take turns.
+  __device__ __forceinline__ Words wait(std::int64_t row, int attempt, int first = 0) const {
+    Words words;
     do {
-      head_and_m2 = load_shared_word(&slot->head_and_m2);
-      tail_and_count = load_shared_word(&slot->tail_and_count);
-      next_row = load_shared_word(next_slot);
-    } while (
-        any_lane(head_and_m2 == kNothing || tail_and_count == kNothing || next_row == kNothing));
-    return {{low_of(head_and_m2), low_of(tail_and_count), high_of(head_and_m2)},
-            high_of(tail_and_count)};
+      words = look(row, attempt, first);
+    } while (any_lane(!words.are_complete()));
+    return words;
+  }
+
+  /// What they say, once `first` of them have come; for the wave's first lane.
+  __device__ __forceinline__ Message read(std::int64_t row, int attempt, const Words& words) const {
+    CountedMoments sum = merge_lanes(words.moments(), min(pieces, kWave));
+    if (pieces > kWave) {
+#pragma unroll 1
+      for (int first = kWave; first < pieces; first += kWave) {
+        const CountedMoments part = merge_lanes(wait(row, attempt, first).moments(), kWave);
+        if (threadIdx.x % kWave == first / kWave) sum = part;
+      }
+      sum = merge_lanes(sum, pieces / kWave);
+    }
+    return {sum.moments, static_cast<std::int64_t>(words.third_row)};
+  }
+
+ public:
+  /// A message of each of the pieces from `first` on, as far as it has come.
+  __device__ __forceinline__ Words look(std::int64_t row, int attempt, int first) const {
+    const int piece = min(first + static_cast<int>(threadIdx.x % kWave), pieces - 1);
+    const MomentsSlot* slot = slots_of(row, attempt) + piece;
+    return {load_shared_word(&slot->head_and_m2), load_shared_word(&slot->tail_and_count),
+            load_shared_word(&next[row])};
+  }
+
+  __device__ MomentsSlot* slots_of(std::int64_t row, int attempt) const {
+    return moments + (row * kAttempts + attempt) * pieces;
   }
 };
 

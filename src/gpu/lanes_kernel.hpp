@@ -74,8 +74,8 @@ __device__ __forceinline__ Moments<float> own_moments(const Segment (&segments)[
     for (int u = 0; u < kRows; ++u) shift[u] = shuffle_from<kLanes>(segments[u].first_value(), 0);
   } else {
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) s1[u] = segments[u].lane_sum({});
-    const float own_shift = sum_of_own<kLanes>(s1) * inverse_n;
+    for (int u = 0; u < kRows; ++u) s1[u] = segments[u].sample_sum({});
+    const float own_shift = sum_of_own<kLanes>(s1) * segments[0].inverse_sample(inverse_n);
 #pragma unroll
     for (int u = 0; u < kRows; ++u) shift[u] = of_owner<kLanes, kRows>(own_shift, u);
   }

@@ -95,42 +95,61 @@ constexpr int kWidePacks = kBlockShapes[kWideShape].packs;
 constexpr int kMostPacks16 = 8;  ///< of a thread, 16-bit elements, while more waves are left
 constexpr int kMostPacks32 = 6;  ///< the same, 32-bit elements
 
-// Rows of more than two segments to a wave go to several blocks: 0.900, 0.875, 0.872 (float32,
-// 32768 to 131072 columns), 0.847, 0.818 (bfloat16, 65536, 131072); 2026-11-30. Four segments to a
-// wave, two of them in shared memory: 0.919, 0.797, 0.760 and 0.756, 0.734. One segment: 0.860,
-// 0.838, 0.802 and 0.818, 0.785. Weights that the L1 cache is not asked to keep: 0.861, 0.809,
-// 0.855 and 0.840, 0.815.
-//
-// Never 16: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768 columns) and
-// 0.71 (float32, 16384) where 8 waves of two segments reach 0.947 and 0.955.
+// Never 16 waves: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768 columns)
+// and 0.71 (float32, 16384) where 8 waves of two segments reach 0.947 and 0.955.
 constexpr int kMostWaves = 8;
-constexpr int kMostPieces = 128;  ///< four to a lane of the smaller wave
+
+// The split kernel: several blocks per row, a segment of the widest kind to a wave, and each block
+// alone on its multiprocessor. The row that waits for the others' moments, weights and biases lie in
+// shared memory, or all in registers.
+struct SplitShape {
+  int waves;  ///< of a block, a power of two
+  bool uses_shared_memory;
+  Room needs;
+};
+// H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy, medians, float32 32768, 65536,
+// 131072 columns, bfloat16 65536, 131072: the first shape 0.932, 0.934, 0.917, 0.917, 0.910, two
+// blocks of 8 waves 0.905, 0.904, 0.888, 0.890, 0.891, the second shape 0.797, 0.795, 0.781, 0.769,
+// 0.754. What the first reaches without asking for the lines of the row after the next: 0.921,
+// 0.921, 0.912, 0.913, 0.911; with the next row's loads after the sums of this one: 0.01 less.
+constexpr SplitShape kSplitShapes[] = {
+    {16, true, Room::shared_memory},
+    {8, false, Room::registers_256},
+};
+constexpr int kSplitShapeCount = static_cast<int>(std::size(kSplitShapes));
+constexpr int kMostPieces = 256;
 
 enum class ForwardKernel { general, lanes, block, split };
 
 struct ForwardPlan {
   ForwardKernel kernel = ForwardKernel::general;
-  int shape = 0;   ///< index in kLanesShapes or kBlockShapes
+  int shape = 0;   ///< index in kLanesShapes, kBlockShapes or kSplitShapes
   int waves = 0;   ///< of a block
   int pieces = 1;  ///< blocks that share a row
 };
 
-/// Rows of at least eight segments of the wide kind: two segments to a wave, but one if that leaves
-/// multiprocessors without work.
+/// Rows of at least eight segments of the wide kind: as many of them to a block as it takes, but
+/// fewer if that leaves multiprocessors without work.
 inline ForwardPlan plan_wide(std::int64_t rows, std::int64_t packs,
                              const DeviceProperties& device) {
   std::int64_t segments = kMostWaves;
   while (segments * device.wave * kWidePacks < packs) segments *= 2;
 
-  // The blocks of a row wait for each other, so that all of them must run at the same time.
-  const int most_pieces = std::min(kMostPieces, device.multiprocessors);
   ForwardPlan plan;
-  for (int shape = kBlockShapeCount - 1; shape >= kWideShape; --shape) {
-    const std::int64_t pieces = segments / (kMostWaves * kBlockShapes[shape].segments);
-    if (pieces == 0 || pieces > most_pieces) continue;
-    plan = {pieces > 1 ? ForwardKernel::split : ForwardKernel::block, shape, kMostWaves,
-            static_cast<int>(pieces)};
-    if (rows * pieces >= device.multiprocessors) break;
+  const auto keeps_busy = [&] { return rows * plan.pieces >= device.multiprocessors; };
+  for (int i = 0; i < kSplitShapeCount; ++i) {
+    const SplitShape& shape = kSplitShapes[i];
+    const std::int64_t pieces = segments / shape.waves;
+    // The blocks of a row wait for each other, so that all of them must run at the same time.
+    const int most_pieces = std::min(kMostPieces, device.multiprocessors);
+    if (device.room < shape.needs || pieces < 2 || pieces > most_pieces) continue;
+    plan = {ForwardKernel::split, i, shape.waves, static_cast<int>(pieces)};
+    if (keeps_busy()) break;
+  }
+  for (int shape = kWideShape; shape < kBlockShapeCount; ++shape) {
+    if (segments != kMostWaves * kBlockShapes[shape].segments) continue;
+    const ForwardPlan block{ForwardKernel::block, shape, kMostWaves, 1};
+    if (plan.kernel == ForwardKernel::general || rows >= device.multiprocessors) plan = block;
   }
   return plan;
 }

@@ -143,6 +143,18 @@ struct PackedValues {
     return values;
   }
 
+  static __device__ PackedValues of(const float (&x)[kValues]) {
+    PackedValues values;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float part[kSize];
+#pragma unroll
+      for (int j = 0; j < kSize; ++j) part[j] = x[i * kSize + j];
+      values.packs[i] = compress<T>(part);
+    }
+    return values;
+  }
+
   template <bool kKeep = false>
   static __device__ PackedValues load(const T* aligned) {
     PackedValues values;

@@ -100,9 +100,8 @@ __device__ T wave_sum(T value) {
 ///
 /// A sum costs one barrier: two sets of slots are used in turn, so that a wave may write its part
 /// of the next sum while a slower one still reads this one's.
-template <class T, int kBlockMost>
+template <class T, int kBlockMost, int kMostSums = 3>
 class BlockReduction {
-  static constexpr int kMostSums = 3;
   static constexpr int kMostWaves = kBlockMost <= 8 * kWave    ? 8
                                     : kBlockMost <= 16 * kWave ? 16
                                                                : 32;

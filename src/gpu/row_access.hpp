@@ -17,6 +17,7 @@ class AlignedAccess {
   static constexpr bool kIsAligned = true;
   /// float32 output from 16-bit input comes with float32 parameters under autocast.
   static constexpr bool kMayBeWide = sizeof(Element) == 2 && sizeof(Parameter) == 4;
+  using Parameters = PackedValues<Parameter, kSize>;
 
   __device__ AlignedAccess(const LayerNormForward& a, Hide hide)
       : weight_(hidden(static_cast<const Parameter*>(a.weight), hide)),
@@ -37,8 +38,16 @@ class AlignedAccess {
   /// Weight and bias of the columns from `col` on, if that pack exists. kKeep: see load_kept.
   template <bool kKeep>
   __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
-    load_parameter<kKeep>(weight_, 1.0f, col, exists, w);
-    load_parameter<kKeep>(bias_, 0.0f, col, exists, b);
+    weights<kKeep>(col, exists).expand_to(w, {});
+    biases<kKeep>(col, exists).expand_to(b, {});
+  }
+  template <bool kKeep = false>
+  __device__ Parameters weights(std::int64_t col, bool exist) const {
+    return parameters<kKeep>(weight_, 1.0f, col, exist);
+  }
+  template <bool kKeep = false>
+  __device__ Parameters biases(std::int64_t col, bool exist) const {
+    return parameters<kKeep>(bias_, 0.0f, col, exist);
   }
 
   __device__ void prefetch(std::int64_t col) const {
@@ -69,12 +78,10 @@ class AlignedAccess {
 
  private:
   template <bool kKeep>
-  static __device__ void load_parameter(const Parameter* p, float if_absent, std::int64_t col,
-                                        bool exists, float (&values)[kSize]) {
-    using Values = PackedValues<Parameter, kSize>;
-    Values packed = Values::all(if_absent);
-    if (exists && p != nullptr) packed = Values::template load<kKeep>(p + col);
-    packed.expand_to(values, {});
+  static __device__ Parameters parameters(const Parameter* p, float if_absent, std::int64_t col,
+                                          bool exist) {
+    if (!exist || p == nullptr) return Parameters::all(if_absent);
+    return Parameters::template load<kKeep>(p + col);
   }
 
   const Parameter* weight_;
@@ -101,6 +108,13 @@ class AnyAccess {
   __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
     weight_.load(col, exists, w);
     bias_.load(col, exists, b);
+  }
+  using Parameters = PackedValues<float, kSize>;
+  __device__ Parameters weights(std::int64_t col, bool exist) const {
+    return parameters(weight_, col, exist);
+  }
+  __device__ Parameters biases(std::int64_t col, bool exist) const {
+    return parameters(bias_, col, exist);
   }
   __device__ void prefetch(std::int64_t col) const {
     weight_.prefetch(col);
@@ -130,6 +144,13 @@ class AnyAccess {
   }
 
  private:
+  static __device__ Parameters parameters(const AnyParameter<Element>& p, std::int64_t col,
+                                          bool exist) {
+    float values[kSize];
+    p.load(col, exist, values);
+    return Parameters::of(values);
+  }
+
   AnyParameter<Element> weight_;
   AnyParameter<Element> bias_;
   void* output_;

@@ -3,8 +3,9 @@
 // contiguous stretch. All sums go in an order that (kLanes, kPacks) fixes.
 #pragma once
 
-#include "gpu/reduction.hpp"
+#include "gpu/private_packs.hpp"
 #include "gpu/row_access.hpp"
+#include "gpu/segment_tree.hpp"
 #include "gpu/unaligned.hpp"
 #include "math/layer_norm.hpp"
 
@@ -94,11 +95,21 @@ __device__ float sum_of_squares(const float (&x)[kSize]) {
   return even + odd;
 }
 
-template <class Element, class Access, int kLanes, int kPacks>
+template <class Element, class Access, int kLanes, int kPacks, int kSharedThreads = 0>
 class Segment {
  public:
   static constexpr int kSize = kPackSize<Element>;
   static constexpr int kAllPacks = kLanes * kPacks;
+
+  /// `memory`: kPacks packs of shared memory for each thread of the block, if it lies there.
+  explicit __device__ Segment(Pack* memory = nullptr) : packs_(memory) {}
+
+  /// The same values, for as long as `other` takes those of another row.
+  __device__ __forceinline__ void keep(const Segment<Element, Access, kLanes, kPacks>& other) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) packs_[k] = other.packs_[k];
+    tail_ = other.tail_;
+  }
 
   /// Fixes which columns this lane holds: see LaneColumns.
   __device__ __forceinline__ void place(const RowShape<Element>& shape, int first, bool has_tail) {
@@ -119,10 +130,32 @@ class Segment {
     tail_ = columns_.owns_tail() ? gpu::load<float>(row + columns_.tail_col()) : 0.0f;
   }
 
+  /// Asks for the same of a row to be brought to the L2 cache, by a lane for each kPacks packs: a
+  /// cache line if they are eight.
+  __device__ __forceinline__ void prefetch(const Element* row) const {
+    const int first = columns_.first_pack() + static_cast<int>(threadIdx.x % kLanes) * kPacks;
+    if (first < columns_.first_pack() + columns_.template packs<kPacks>()) {
+      gpu::prefetch(row + std::int64_t{first} * kSize);
+    }
+  }
+
   /// To be called once they are all issued; multiplies the row with `scale`, a power of two.
   __device__ __forceinline__ void arrange(const Element* row, float scale) {
     if constexpr (!Access::kIsAligned) unaligned(row).arrange(packs_, edge_);
     if (scale != 1.0f) multiply(scale);
+  }
+
+  /// By a power of two.
+  __device__ __forceinline__ void multiply(float scale) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float x[kSize];
+      expand<Element>(packs_[k], x, {0});
+#pragma unroll
+      for (float& value : x) value *= scale;
+      packs_[k] = compress<Element>(x);
+    }
+    tail_ *= scale;
   }
 
   /// Sum of this lane's values in the segment's sample: the first pack of every lane, and the tail
@@ -132,7 +165,10 @@ class Segment {
     expand<Element>(packs_[0], x, hide);
     return sum_of(x) + (is_sample_full() ? 0.0f : tail_);
   }
-  __device__ bool is_sample_full() const { return columns_.template packs<kPacks>() >= kLanes; }
+  /// 1 over the number of the sample's values, given that of the segment's.
+  __device__ __forceinline__ float inverse_sample(float inverse_n) const {
+    return is_sample_full() ? 1.0f / (kLanes * kSize) : inverse_n;
+  }
 
   /// The first value of this lane; of the first lane, the segment's first.
   __device__ __forceinline__ float first_value() const {
@@ -165,12 +201,18 @@ class Segment {
   /// Moments of the segment's values, in all of its lanes; inverse_n is 1 over their number. They
   /// are centred on the sample's mean, so that a lane's sums need not wait for its last load.
   __device__ __forceinline__ Moments<float> moments(float inverse_n, Hide hide) const {
-    constexpr float kInverseSample = 1.0f / (kLanes * kSize);
-    const float inverse_sample = is_sample_full() ? kInverseSample : inverse_n;
-    const float shift = group_sum<kLanes>(sample_sum(hide)) * inverse_sample;
+    const float shift = group_sum<kLanes>(sample_sum(hide)) * inverse_sample(inverse_n);
     float s1, s2;
     centred_lane_sums(shift, hide, s1, s2);
     return moments_of(shift, group_sum<kLanes>(s1), group_sum<kLanes>(s2), inverse_n);
+  }
+
+  /// The same with their number.
+  __device__ __forceinline__ CountedMoments counted_moments(Hide hide) const {
+    constexpr float kFull = kAllPacks * kSize;
+    const float n =
+        static_cast<float>(columns_.template packs<kPacks>() * kSize + columns_.tail());
+    return {moments(n == kFull ? 1.0f / kFull : rough_quotient(1.0f, fmaxf(n, 1.0f)), hide), n};
   }
 
   __device__ __forceinline__ void prefetch_parameters(const Access& access) const {
@@ -178,6 +220,14 @@ class Segment {
     for (int k = 0; k < kPacks; ++k) {
       if (holds(k)) access.prefetch(col_of(k));
     }
+  }
+
+  /// Weight and bias for pack k as they lie in memory.
+  struct PackParameters {
+    typename Access::Parameters weights, biases;
+  };
+  __device__ __forceinline__ PackParameters parameters(const Access& access, int k) const {
+    return {access.weights(col_of(k), holds(k)), access.biases(col_of(k), holds(k))};
   }
 
   /// Weight and bias for pack k. Segments of other rows take the same; kKeep: soon.
@@ -249,6 +299,9 @@ class Segment {
   }
 
  private:
+  template <class, class, int, int, int>
+  friend class Segment;
+
   /// The segment's packs in a row of input or output, wherever it starts.
   template <class T>
   __device__ __forceinline__ UnalignedPacks<T, kLanes, kPacks> unaligned(T* row) const {
@@ -264,23 +317,12 @@ class Segment {
     return normalise(x, s.shift, s.rstd, offset);
   }
 
-  __device__ __forceinline__ void multiply(float scale) {
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      float x[kSize];
-      expand<Element>(packs_[k], x, {0});
-#pragma unroll
-      for (float& value : x) value *= scale;
-      packs_[k] = compress<Element>(x);
-    }
-    tail_ *= scale;
-  }
-
+  __device__ bool is_sample_full() const { return columns_.template packs<kPacks>() >= kLanes; }
   __device__ bool holds(int k) const { return columns_.holds(k); }
   __device__ std::int64_t col_of(int k) const { return columns_.col_of(k); }
 
   LaneColumns<Element, Access::kHasTail, kLanes> columns_;
-  Pack packs_[kPacks];
+  PrivatePacks<kPacks, (kSharedThreads > 0), kSharedThreads> packs_;
   std::uint32_t edge_;  ///< see UnalignedPacks
   float tail_;          ///< the column after the last pack that this lane owns, or zero
 };

@@ -26,12 +26,18 @@ __device__ inline CountedMoments merge(const CountedMoments& a, const CountedMom
 /// each group of `count` gets its group's result. All lanes must call it.
 __device__ inline CountedMoments merge_lanes(CountedMoments own, int count) {
   for (int distance = 1; distance < count; distance *= 2) {
-    const CountedMoments other = {
-        {shuffle_xor(own.moments.head, distance), shuffle_xor(own.moments.tail, distance),
-         shuffle_xor(own.moments.m2, distance)},
-        shuffle_xor(own.count, distance)};
     const bool is_lower = (threadIdx.x & distance) == 0;
-    own = merge(is_lower ? own : other, is_lower ? other : own);
+    CountedMoments lower, upper;
+    const auto exchange = [&](float mine, float& low, float& high) {
+      const float other = shuffle_xor(mine, distance);
+      low = is_lower ? mine : other;
+      high = is_lower ? other : mine;
+    };
+    exchange(own.moments.head, lower.moments.head, upper.moments.head);
+    exchange(own.moments.tail, lower.moments.tail, upper.moments.tail);
+    exchange(own.moments.m2, lower.moments.m2, upper.moments.m2);
+    exchange(own.count, lower.count, upper.count);
+    own = merge(lower, upper);
   }
   return own;
 }

@@ -58,6 +58,17 @@ struct Moments {
   T m2;
 };
 
+/// a / b but for its last digits: on a GPU without the branch for numbers near the ends of the range.
+template <class T>
+SIMPLE_LAYERNORM_INLINE T rough_quotient(T a, T b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == sizeof(float)) return __fdividef(a, b);
+#elif defined(__AMDGCN__)
+  if constexpr (sizeof(T) == sizeof(float)) return a * __builtin_amdgcn_rcpf(b);
+#endif
+  return a / b;
+}
+
 /// Moments of n values from the sums of pass 2 about `shift`. Takes 1 / n: a caller divides once.
 template <class T>
 SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T inverse_n) {
@@ -70,7 +81,7 @@ SIMPLE_LAYERNORM_INLINE Moments<T> moments_of(T shift, T s1, T s2, T inverse_n) 
 /// the other's moments as they are, bit for bit.
 template <class T>
 SIMPLE_LAYERNORM_INLINE Moments<T> merge(Moments<T> a, T a_count, Moments<T> b, T b_count) {
-  const T share = a_count == b_count ? T(0.5) : b_count / (a_count + b_count);
+  const T share = a_count == b_count ? T(0.5) : rough_quotient(b_count, a_count + b_count);
   const T delta = (b.head - a.head) + (b.tail - a.tail);
   // The merged mean, a + delta * share, split into two numbers again without an error (Knuth).
   const T step = std::fma(delta, share, a.tail);
