@@ -185,13 +185,13 @@ void launch_block(const LayerNormForward& a, int threads, const DeviceProperties
 template <class Element, class Access, int kIndex>
 void launch_split(const LayerNormForward& a, int pieces, int threads,
                   const DeviceProperties& device, void* workspace, void* stream) {
-  const auto kernel = layer_norm_forward_split<Element, Access, kIndex>;
+  constexpr auto kKernel = layer_norm_forward_split<Element, Access, kIndex>;
   const std::int64_t resident =
-      std::int64_t{device.multiprocessors} * blocks_per_multiprocessor(kernel, threads, 0);
+      std::int64_t{device.multiprocessors} * blocks_per_multiprocessor<kKernel>(threads, 0);
   const std::int64_t groups = std::min(a.rows, resident / pieces);
   const std::int64_t blocks = groups * pieces;
   fill_bytes(workspace, 0xff, SplitWorkspace::bytes(a.rows, pieces), stream);
-  launch(kernel, blocks, threads, 0, stream, a, SplitWorkspace(workspace, a.rows, pieces, groups),
+  launch(kKernel, blocks, threads, 0, stream, a, SplitWorkspace(workspace, a.rows, pieces, groups),
          is_cold(blocks, device));
 }
 
