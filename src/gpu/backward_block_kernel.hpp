@@ -197,12 +197,12 @@ void launch_backward_block(const LayerNormBackward& a, const BackwardPlan& plan,
       constexpr int kIndex = decltype(index)::value;
       if constexpr (is_reachable(kBackwardBlockShapes, kIndex, kLeastRoom, kMostRoom,
                                  Access::kElements)) {
-        const auto kernel = layer_norm_backward_block<Element, Access, kIndex>;
+        constexpr auto kKernel = layer_norm_backward_block<Element, Access, kIndex>;
         using Segment = BlockSegment<Element, Access, kBackwardBlockShapes[kIndex].packs,
                                      kBackwardBlockShapes[kIndex].uses_shared_memory>;
-        const std::size_t shared_bytes = Segment::kSharedPacks * sizeof(Pack) * plan.threads;
-        allow_shared_bytes(kernel, shared_bytes);
-        launch(kernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
+        constexpr std::size_t kBytes = Segment::kSharedPacks * sizeof(Pack);  // of a thread
+        allow_shared_bytes<kKernel>(kBytes * kBackwardBlockShapes[kIndex].threads);
+        launch(kKernel, plan.groups, plan.threads, kBytes * plan.threads, stream, a, partial_sums);
       }
     });
   });
@@ -222,18 +222,19 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
       constexpr int kIndex = decltype(index)::value;
       if constexpr (is_reachable(kBackwardSplitShapes, kIndex, kLeastRoom, kMostRoom,
                                  Access::kElements)) {
-        const auto kernel = layer_norm_backward_split<Element, Access, kIndex>;
+        constexpr auto kKernel = layer_norm_backward_split<Element, Access, kIndex>;
         using Segment = BlockSegment<Element, Access, kBackwardSplitShapes[kIndex].packs,
                                      kBackwardSplitShapes[kIndex].uses_shared_memory>;
         constexpr int kRows = kSplitRows<Access, kIndex>;
         const std::size_t shared_bytes = (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) *
                                          sizeof(Pack) * plan.threads;
-        allow_shared_bytes(kernel, shared_bytes);
-        const std::int64_t resident = std::int64_t{device.multiprocessors} *
-                                      blocks_per_multiprocessor(kernel, plan.threads, shared_bytes);
+        allow_shared_bytes<kKernel>(shared_bytes);
+        const std::int64_t resident =
+            std::int64_t{device.multiprocessors} *
+            blocks_per_multiprocessor<kKernel>(plan.threads, shared_bytes);
         const PartialSums<float> partial_sums(a, std::min(plan.groups, resident / plan.pieces),
                                               static_cast<char*>(workspace) + messages);
-        launch(kernel, partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream, a,
+        launch(kKernel, partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream, a,
                partial_sums, exchange);
         launch_sum(a, partial_sums, stream);
       }

@@ -122,11 +122,11 @@ void launch_backward_lanes(const LayerNormBackward& a, const BackwardPlan& plan,
     if constexpr (kBackwardLanesShapes[kIndex].lanes <= kLargestWave) {
       with_gradient_access<Element>(a, [&](auto* access) {
         using Access = std::remove_pointer_t<decltype(access)>;
-        const auto kernel = layer_norm_backward_lanes<Element, Access, kIndex>;
+        constexpr auto kKernel = layer_norm_backward_lanes<Element, Access, kIndex>;
         const std::size_t shared_bytes =
             LanesSegment<Element, Access, kIndex>::kSharedPacks * sizeof(Pack) * plan.threads;
-        allow_shared_bytes(kernel, shared_bytes);
-        launch(kernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
+        allow_shared_bytes<kKernel>(shared_bytes);
+        launch(kKernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
       });
     }
   });

@@ -1,9 +1,7 @@
 // The library of GPU kernels as seen from outside: a table of functions behind one C symbol. Finds
 // the current device, refuses it if nothing was compiled for it, and passes on to the kernels.
 
-#include <array>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 
 #include "gpu/architectures.hpp"
@@ -21,38 +19,33 @@ namespace {
 struct Device {
   DeviceProperties properties;
   std::string architecture;
+  bool has_code = false;  ///< for it in this build
 };
 
 Device read_device(int index) {
   DeviceProperties_t properties;
   check(SIMPLE_LAYERNORM_RUNTIME(GetDeviceProperties)(&properties, index), "GetDeviceProperties");
   const Room room = chosen_room(std::getenv("SIMPLE_LAYERNORM_PLAN"), room_of(properties));
-  return {{properties.warpSize, properties.multiProcessorCount, room}, architecture_of(properties)};
+  const std::string architecture = architecture_of(properties);
+  return {{properties.warpSize, properties.multiProcessorCount, room},
+          architecture,
+          any_runs_on(SIMPLE_LAYERNORM_GPU_ARCHITECTURES, architecture)};
 }
 
-/// Properties of the current device, read once per device: the query takes milliseconds.
+/// The current device. Its properties take the runtime milliseconds.
 const Device& current_device() {
-  constexpr int kMostDevices = 64;
-  static std::array<Device, kMostDevices> devices;
-  static std::array<std::once_flag, kMostDevices> once;
-  int index = 0;
-  check(SIMPLE_LAYERNORM_RUNTIME(GetDevice)(&index), "GetDevice");
-  if (index >= kMostDevices) {
-    throw std::runtime_error("simple_layernorm: expected a GPU with an index below 64, but got " +
-                             std::to_string(index));
-  }
-  std::call_once(once[index], [&] { devices[index] = read_device(index); });
-  return devices[index];
+  static PerDevice<Device> devices;
+  return devices.get(read_device);
 }
 
 /// The current device, if there is code for it in this build.
 const DeviceProperties& usable_device() {
   const Device& device = current_device();
-  const std::string list = SIMPLE_LAYERNORM_GPU_ARCHITECTURES;
-  if (!any_runs_on(list, device.architecture)) {
+  if (!device.has_code) {
     throw std::runtime_error(
-        "simple_layernorm: expected a GPU of one of the architectures in this build (" + list +
-        "), but got " + device.architecture + "; rebuild with its architecture in the list");
+        "simple_layernorm: expected a GPU of one of the architectures in this build (" +
+        std::string(SIMPLE_LAYERNORM_GPU_ARCHITECTURES) + "), but got " + device.architecture +
+        "; rebuild with its architecture in the list");
   }
   return device.properties;
 }

@@ -1,8 +1,10 @@
 // The only file that knows HIP from CUDA: names of the runtime, kernel launch, wave size.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -266,27 +268,60 @@ void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
   check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
 }
 
-/// To be called before a launch with more shared memory than a block gets unasked: 48 KiB of
-/// NVIDIA's 227, of which kernels declare up to 8 themselves.
-template <class... Parameters>
-void allow_shared_bytes(void (*kernel)(Parameters...), std::size_t shared_bytes) {
-  if (shared_bytes <= 40 * 1024) return;
-  check(SIMPLE_LAYERNORM_RUNTIME(FuncSetAttribute)(
-            reinterpret_cast<const void*>(kernel),
-            SIMPLE_LAYERNORM_RUNTIME(FuncAttributeMaxDynamicSharedMemorySize),
-            static_cast<int>(shared_bytes)),
-        "asking for shared memory");
+/// An answer of the runtime for each device, asked for once: calls of the library must not wait for
+/// it again. Any number of threads may ask.
+template <class Answer>
+class PerDevice {
+ public:
+  /// That of the current device: what ask(its index) returned the first time.
+  template <class Ask>
+  const Answer& get(Ask ask) {
+    int device = 0;
+    check(SIMPLE_LAYERNORM_RUNTIME(GetDevice)(&device), "GetDevice");
+    if (device >= kMostDevices) {
+      throw std::runtime_error("simple_layernorm: expected a GPU with an index below " +
+                               std::to_string(kMostDevices) + ", but got " +
+                               std::to_string(device));
+    }
+    std::call_once(asked_[device], [&] { answers_[device] = ask(device); });
+    return answers_[device];
+  }
+
+ private:
+  static constexpr int kMostDevices = 64;
+  std::array<Answer, kMostDevices> answers_{};
+  std::array<std::once_flag, kMostDevices> asked_;
+};
+
+/// To be called before launches with more shared memory than a block gets unasked: 48 KiB of
+/// NVIDIA's 227, of which kernels declare up to 8 themselves. `most_bytes`: for any launch of
+/// kKernel.
+template <auto kKernel>
+void allow_shared_bytes(std::size_t most_bytes) {
+  if (most_bytes <= 40 * 1024) return;
+  static PerDevice<std::size_t> allowed;
+  allowed.get([&](int) {
+    check(SIMPLE_LAYERNORM_RUNTIME(FuncSetAttribute)(
+              reinterpret_cast<const void*>(kKernel),
+              SIMPLE_LAYERNORM_RUNTIME(FuncAttributeMaxDynamicSharedMemorySize),
+              static_cast<int>(most_bytes)),
+          "asking for shared memory");
+    return most_bytes;
+  });
 }
 
-/// Blocks of a kernel that a multiprocessor runs at the same time.
-template <class... Parameters>
-int blocks_per_multiprocessor(void (*kernel)(Parameters...), int threads,
-                              std::size_t shared_bytes) {
-  int blocks = 0;
-  check(SIMPLE_LAYERNORM_RUNTIME(OccupancyMaxActiveBlocksPerMultiprocessor)(
-            &blocks, reinterpret_cast<const void*>(kernel), threads, shared_bytes),
-        "asking for a kernel's occupancy");
-  return blocks;
+/// Blocks of kKernel that a multiprocessor runs at the same time. The arguments must be the same in
+/// all calls on a device.
+template <auto kKernel>
+int blocks_per_multiprocessor(int threads, std::size_t shared_bytes) {
+  static PerDevice<int> resident;
+  return resident.get([&](int) {
+    int blocks = 0;
+    check(SIMPLE_LAYERNORM_RUNTIME(OccupancyMaxActiveBlocksPerMultiprocessor)(
+              &blocks, reinterpret_cast<const void*>(kKernel), threads, shared_bytes),
+          "asking for a kernel's occupancy");
+    return blocks;
+  });
 }
 
 inline void fill_bytes(void* memory, int byte, std::size_t bytes, void* stream) {

@@ -159,17 +159,17 @@ template <class Element, class Access, int kIndex>
 void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties& device,
                   void* workspace, void* stream) {
   constexpr SplitShape kShape = kSplitShapes[kIndex];
-  const auto kernel = layer_norm_forward_split<Element, Access, kIndex>;
+  constexpr auto kKernel = layer_norm_forward_split<Element, Access, kIndex>;
   const int threads = kShape.waves * device.wave;
   const std::size_t shared_packs =
       kShape.uses_shared_memory ? kWidePacks + KeptParameters<Access, true, 0>::kCount : 0;
   const std::size_t shared_bytes = shared_packs * sizeof(Pack) * threads;
-  allow_shared_bytes(kernel, shared_bytes);
+  allow_shared_bytes<kKernel>(shared_bytes);
   const std::int64_t resident = std::int64_t{device.multiprocessors} *
-                                blocks_per_multiprocessor(kernel, threads, shared_bytes);
+                                blocks_per_multiprocessor<kKernel>(threads, shared_bytes);
   const std::int64_t groups = std::min(a.rows, resident / pieces);
   fill_bytes(workspace, 0xff, SplitWorkspace::bytes(a.rows, pieces), stream);
-  launch(kernel, groups * pieces, threads, shared_bytes, stream, a,
+  launch(kKernel, groups * pieces, threads, shared_bytes, stream, a,
          SplitWorkspace(workspace, a.rows, pieces, groups));
 }
 

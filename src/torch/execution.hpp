@@ -1,14 +1,30 @@
 // Where a problem runs: it brings the CPU's kernels threads, the GPU's a device and its current
-// stream, and both a workspace. What the operators above and the kernels below need not know.
+// stream, and both memory. What the operators above and the kernels below need not know.
 #pragma once
 
-#include <c10/core/Device.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "simple_layernorm/layer_norm.hpp"
 
 namespace simple_layernorm::torch_ops {
 
-void run(const LayerNormForward& arguments, c10::Device device);
-void run(const LayerNormBackward& arguments, c10::Device device);
+/// The device of a tensor, which is the current one for as long as this lives.
+class Place {
+ public:
+  explicit Place(const at::Tensor& tensor);
+
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) const;
+  void run(const LayerNormForward& arguments) const;
+  void run(const LayerNormBackward& arguments) const;
+
+ private:
+  c10::DataPtr workspace(std::size_t bytes) const;
+  void* current_stream() const;
+
+  c10::Device device_;
+  c10::Allocator* allocator_;
+  c10::OptionalDeviceGuard guard_;
+};
 
 }  // namespace simple_layernorm::torch_ops

@@ -67,6 +67,14 @@ class LayerNormBackwardNode : public Node {
   SavedVariable rstd;
   Call call;
 
+  LayerNormBackwardNode(const at::Tensor& input, const OptionalTensor& weight,
+                        const at::Tensor& mean, const at::Tensor& rstd, Call call)
+      : input(input, /*is_output=*/false),
+        weight(weight, /*is_output=*/false),
+        mean(mean, /*is_output=*/false),
+        rstd(rstd, /*is_output=*/false),
+        call(call) {}
+
   std::string name() const override { return "LayerNormBackward"; }
 
   variable_list apply(variable_list&& grad_outputs) override {
@@ -134,30 +142,27 @@ class LayerNormBackwardNode : public Node {
 };
 
 /// torch keeps nodes in intrusive pointers since 2.13, before in shared ones.
-template <class NodeType>
-auto make_node() {
+template <class NodeType, class... Arguments>
+auto make_node(const Arguments&... arguments) {
   if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, NodeType>) {
-    return c10::make_intrusive<NodeType>();
+    return c10::make_intrusive<NodeType>(arguments...);
   } else {
-    return std::shared_ptr<NodeType>(new NodeType, [](NodeType* node) { deleteNode(node); });
+    return std::shared_ptr<NodeType>(new NodeType(arguments...),
+                                     [](NodeType* n) { deleteNode(n); });
   }
 }
 
 at::Tensor layer_norm_recorded(const at::Tensor& input, c10::SymIntArrayRef normalized_shape,
                                const OptionalTensor& weight, const OptionalTensor& bias, double eps,
                                OptionalDtype output_dtype) {
-  const auto node = make_node<LayerNormBackwardNode>();
-  node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
   auto [output, mean, rstd] = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return layer_norm_forward(input, normalized_shape, weight, bias, eps, output_dtype);
   }();
-  node->input = SavedVariable(input, /*is_output=*/false);
-  node->weight = SavedVariable(weight, /*is_output=*/false);
-  node->mean = SavedVariable(mean, /*is_output=*/false);
-  node->rstd = SavedVariable(rstd, /*is_output=*/false);
-  node->call = {static_cast<std::int64_t>(normalized_shape.size()), eps,
-                is_present(bias) ? OptionalDtype(bias->scalar_type()) : OptionalDtype()};
+  const Call call{static_cast<std::int64_t>(normalized_shape.size()), eps,
+                  is_present(bias) ? OptionalDtype(bias->scalar_type()) : OptionalDtype()};
+  const auto node = make_node<LayerNormBackwardNode>(input, weight, mean, rstd, call);
+  node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
   torch::autograd::set_history(output, node);
   return output;
 }

@@ -1,7 +1,5 @@
 // The LayerNorm operators on the CPU and on GPUs: check once, allocate once, run.
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include "torch/execution.hpp"
@@ -20,28 +18,22 @@ OptionalTensor to(const OptionalTensor& tensor, at::ScalarType dtype) {
   return is_present(tensor) ? OptionalTensor(tensor->to(dtype)) : OptionalTensor();
 }
 
-/// On the CPU without the dispatcher, whose detour costs a small call as much as its rows.
-at::Tensor empty_like(const at::Tensor& tensor, at::IntArrayRef sizes, at::ScalarType dtype) {
-  if (tensor.is_cpu()) return at::Tensor(at::detail::empty_cpu(sizes, dtype));
-  return at::empty(sizes, tensor.options().dtype(dtype));
-}
-
 /// Whether output's dtype is another than input's.
 bool is_wide(const at::Tensor& input, OptionalDtype output_dtype) {
   return output_dtype.value_or(input.scalar_type()) != input.scalar_type();
 }
 
-at::Tensor forward_kernel(const at::Tensor& input, std::size_t normalized_dims,
+at::Tensor forward_kernel(const Place& place, const at::Tensor& input, std::size_t normalized_dims,
                           const OptionalTensor& weight, const OptionalTensor& bias, double eps,
                           bool wide, void* mean, void* rstd) {
   if (wide && input.is_cpu()) {  // where no autocast asks for it, so that no kernel has it
-    return forward_kernel(input.to(at::kFloat), normalized_dims, to(weight, at::kFloat),
+    return forward_kernel(place, input.to(at::kFloat), normalized_dims, to(weight, at::kFloat),
                           to(bias, at::kFloat), eps, false, mean, rstd);
   }
   const Rows x = as_rows(input, normalized_dims);
   const OptionalTensor w = contiguous(weight);
   const OptionalTensor b = contiguous(bias);
-  at::Tensor output = empty_like(input, input.sizes(), wide ? at::kFloat : input.scalar_type());
+  at::Tensor output = place.empty(input.sizes(), wide ? at::kFloat : input.scalar_type());
 
   LayerNormForward arguments;
   arguments.rows = x.rows;
@@ -62,7 +54,7 @@ at::Tensor forward_kernel(const at::Tensor& input, std::size_t normalized_dims,
   arguments.mean = mean;
   arguments.rstd = rstd;
   arguments.wide_output = wide;
-  run(arguments, input.device());
+  place.run(arguments);
   return output;
 }
 
@@ -71,7 +63,7 @@ at::Tensor layer_norm_kernel(const at::Tensor& input, at::IntArrayRef normalized
                              OptionalDtype output_dtype) {
   check_layer_norm("simple_layernorm::layer_norm", input, normalized_shape, weight, bias,
                    output_dtype);
-  return forward_kernel(input, normalized_shape.size(), weight, bias, eps,
+  return forward_kernel(Place(input), input, normalized_shape.size(), weight, bias, eps,
                         is_wide(input, output_dtype), nullptr, nullptr);
 }
 
@@ -81,9 +73,10 @@ Tensors layer_norm_forward_kernel(const at::Tensor& input, at::IntArrayRef norma
   check_layer_norm("simple_layernorm::layer_norm", input, normalized_shape, weight, bias,
                    output_dtype);
   const auto rows = input.sizes().slice(0, input.dim() - normalized_shape.size());
-  at::Tensor mean = empty_like(input, rows, statistic_dtype(input.scalar_type()));
-  at::Tensor rstd = empty_like(input, rows, statistic_dtype(input.scalar_type()));
-  at::Tensor output = forward_kernel(input, normalized_shape.size(), weight, bias, eps,
+  const Place place(input);
+  at::Tensor mean = place.empty(rows, statistic_dtype(input.scalar_type()));
+  at::Tensor rstd = place.empty(rows, statistic_dtype(input.scalar_type()));
+  at::Tensor output = forward_kernel(place, input, normalized_shape.size(), weight, bias, eps,
                                      is_wide(input, output_dtype), mean.mutable_data_ptr(),
                                      rstd.mutable_data_ptr());
   return {std::move(output), std::move(mean), std::move(rstd)};
@@ -125,21 +118,22 @@ Tensors backward_kernel(const at::Tensor& grad_output, const at::Tensor& input,
     arguments.weight = w->const_data_ptr();
     arguments.weight_dtype = dtype_of(w->scalar_type());
   }
+  const Place place(input);
   Tensors gradients;
   auto& [grad_input, grad_weight, grad_bias] = gradients;
   if (output_mask[0]) {
-    grad_input = empty_like(input, input.sizes(), input.scalar_type());
+    grad_input = place.empty(input.sizes(), input.scalar_type());
     arguments.grad_input = grad_input.mutable_data_ptr();
   }
   if (output_mask[1]) {
-    grad_weight = empty_like(input, normalized_shape, w->scalar_type());
+    grad_weight = place.empty(normalized_shape, w->scalar_type());
     arguments.grad_weight = grad_weight.mutable_data_ptr();
   }
   if (output_mask[2]) {
-    grad_bias = empty_like(input, normalized_shape, bias_dtype);
+    grad_bias = place.empty(normalized_shape, bias_dtype);
     arguments.grad_bias = grad_bias.mutable_data_ptr();
   }
-  run(arguments, input.device());
+  place.run(arguments);
   return gradients;
 }
 

@@ -19,6 +19,7 @@ namespace emulation {
 namespace {
 
 constexpr int kMultiprocessors[] = {1, 2, 3, 4, 5, 16, 128};
+constexpr int kMostBlocksPerMultiprocessor = 4;
 constexpr int kMostThreadsPerBlock = 1024;
 constexpr int kMostThreadsPerMultiprocessor = 2048;
 
@@ -81,13 +82,14 @@ void run(const Launch& launch) {
 
 using namespace emulation;
 
-// A device for each number of multiprocessors: the library may ask once for a device's properties
-// and keep them.
+// A device for each number of multiprocessors and of blocks on each: the library may ask once for a
+// device's properties and a kernel's occupancy, and keep them.
 hipError_t hipGetDevice(int* device) {
   const auto found =
       std::find(std::begin(kMultiprocessors), std::end(kMultiprocessors), schedule.multiprocessors);
   if (found == std::end(kMultiprocessors)) fault("no emulated device has so many multiprocessors");
-  *device = static_cast<int>(found - std::begin(kMultiprocessors));
+  *device = static_cast<int>(found - std::begin(kMultiprocessors)) * kMostBlocksPerMultiprocessor +
+            schedule.blocks_per_multiprocessor - 1;
   return hipSuccess;
 }
 
@@ -97,7 +99,7 @@ hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device) {
   std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "%s",
                 warpSize == 64 ? "gfx90a:sramecc+:xnack-" : "gfx1030");
   properties->warpSize = warpSize;
-  properties->multiProcessorCount = kMultiprocessors[device];
+  properties->multiProcessorCount = kMultiprocessors[device / kMostBlocksPerMultiprocessor];
   properties->sharedMemPerBlock = shared_bytes_per_block();
   properties->maxSharedMemoryPerMultiProcessor = shared_bytes_per_block();
   properties->regsPerBlock = 64 << 10;
