@@ -226,8 +226,9 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
         using Segment = BlockSegment<Element, Access, kBackwardSplitShapes[kIndex].packs,
                                      kBackwardSplitShapes[kIndex].uses_shared_memory>;
         constexpr int kRows = kSplitRows<Access, kIndex>;
-        const std::size_t shared_bytes = (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) *
-                                         sizeof(Pack) * plan.threads;
+        const std::size_t shared_bytes =
+            (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) * sizeof(Pack) *
+            plan.threads;
         allow_shared_bytes<kKernel>(shared_bytes);
         const std::int64_t resident =
             std::int64_t{device.multiprocessors} *

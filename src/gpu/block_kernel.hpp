@@ -18,12 +18,19 @@ namespace simple_layernorm::gpu {
 constexpr int kShortAhead = 2;
 constexpr int kWideAhead = 4;
 
+/// Half as many where each takes two packs.
+template <class Access>
+constexpr int ahead(int segments) {
+  if (!Access::kIsAligned) return 1;
+  return (segments == 1 ? kShortAhead : kWideAhead) / Access::Parameters::kCount;
+}
+
 /// The run of segments that a wave holds of a row.
 template <class Element, class Access, int kIndex>
 class WaveRun {
   static constexpr int kSegments = kBlockShapes[kIndex].segments;
   using WaveSegment = Segment<Element, Access, kWave, kBlockShapes[kIndex].packs>;
-  static constexpr int kAhead = !Access::kIsAligned ? 1 : kSegments == 1 ? kShortAhead : kWideAhead;
+  static constexpr int kAhead = ahead<Access>(kSegments);
   static constexpr bool kReplaces = !Access::kIsAligned || kIndex >= kWideShape;
 
  public:
@@ -96,8 +103,6 @@ class WaveRun {
   int first_;
 };
 
-
-
 /// Blocks of this size that registers must leave room for on a multiprocessor: NVIDIA's may then
 /// use 64 a thread, 80 and 128 for wide rows.
 template <int kIndex>
@@ -149,7 +154,8 @@ void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
     using Access = std::remove_pointer_t<decltype(access)>;
     if (plan.kernel == ForwardKernel::split) {
       return with_index<kSplitShapeCount>(plan.shape, [&](auto index) {
-        launch_split<Element, Access, decltype(index)::value>(a, plan.pieces, device, workspace, stream);
+        launch_split<Element, Access, decltype(index)::value>(a, plan.pieces, device, workspace,
+                                                              stream);
       });
     }
     with_index<kBlockShapeCount>(plan.shape, [&](auto index) {

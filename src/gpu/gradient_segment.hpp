@@ -185,8 +185,8 @@ class GradientSegment {
     }
   }
 
-  /// Writes grad_input of kRows rows if they exist, and adds the shares of all in the parameter gradients, in
-  /// order. To be called by all lanes of a wave.
+  /// Writes grad_input of kRows rows if they exist, and adds the shares of all in the parameter
+  /// gradients, in order. To be called by all lanes of a wave.
   template <int kRows, class AnyRow>
   __device__ __forceinline__ void finish(const std::int64_t* rows, AnyRow* r,
                                          const GradientAverages<float>* averages, Sums& sums,
@@ -262,7 +262,8 @@ class GradientSegment {
       const int lane = threadIdx.x % kLanes, role = lane / kRole, i = lane % kRole;
       const Element* const row = role % 2 == 0 ? x : g;
       const bool is_tail = role >= 2;
-      const bool exists = is_tail ? exist && i < columns_.tail() : unaligned(row, exist).has_edge(i);
+      const bool exists =
+          is_tail ? exist && i < columns_.tail() : unaligned(row, exist).has_edge(i);
       const Element* const p =
           is_tail ? row + columns_.first_tail_col() + i : unaligned(row, exist).edge(i);
       r.x_edge = exists ? raw_bits(p) : 0;

@@ -210,8 +210,7 @@ class Segment {
   /// The same with their number.
   __device__ __forceinline__ CountedMoments counted_moments(Hide hide) const {
     constexpr float kFull = kAllPacks * kSize;
-    const float n =
-        static_cast<float>(columns_.template packs<kPacks>() * kSize + columns_.tail());
+    const float n = static_cast<float>(columns_.template packs<kPacks>() * kSize + columns_.tail());
     return {moments(n == kFull ? 1.0f / kFull : rough_quotient(1.0f, fmaxf(n, 1.0f)), hide), n};
   }
 
@@ -244,10 +243,9 @@ class Segment {
                                              const float (&b)[kSize], Hide hide) {
     float x[kSize];
     expand<Element>(packs_[k], x, hide);
+    x_hat_of(x, access, s);
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) {
-      x[i] = fma(x_hat_of(x[i], access, s), w[i], b[i]);
-    }
+    for (int i = 0; i < kSize; ++i) x[i] = fma(x[i], w[i], b[i]);
     if constexpr (Access::kIsAligned) {
       if (holds(k)) access.store(row_start + col_of(k), x);
     } else {
@@ -274,7 +272,9 @@ class Segment {
                                              const RowStatistics<float>& s) const {
     if (!columns_.owns_tail()) return;
     const std::int64_t col = columns_.tail_col();
-    access.store_tail(row_start + col, col, x_hat_of(tail_, access, s));
+    float x_hat[] = {tail_};
+    x_hat_of(x_hat, access, s);
+    access.store_tail(row_start + col, col, x_hat[0]);
   }
 
   /// Writes all outputs of the segment. The weights and biases of kAhead packs are loaded before
@@ -308,13 +308,20 @@ class Segment {
     return {row, columns_.first_pack(), columns_.template packs<kPacks>()};
   }
 
-  static __device__ float x_hat_of(float x, const Access& access, const RowStatistics<float>& s) {
-    float offset = s.offset;
-    if constexpr (Access::kMayBeFine) {
-      const float rstd_tail = access.is_fine() ? s.rstd_tail : 0.0f;
-      offset = fine_offset(x, s.shift, rstd_tail, offset);
+  /// Replaces values by their x_hat. The branch is the same for all threads.
+  template <int kCount>
+  static __device__ __forceinline__ void x_hat_of(float (&x)[kCount], const Access& access,
+                                                  const RowStatistics<float>& s) {
+    if (Access::kMayBeFine && access.is_fine()) {
+#pragma unroll
+      for (float& value : x) {
+        value =
+            normalise(value, s.shift, s.rstd, fine_offset(value, s.shift, s.rstd_tail, s.offset));
+      }
+    } else {
+#pragma unroll
+      for (float& value : x) value = normalise(value, s.shift, s.rstd, s.offset);
     }
-    return normalise(x, s.shift, s.rstd, offset);
   }
 
   __device__ bool is_sample_full() const { return columns_.template packs<kPacks>() >= kLanes; }

@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
   int turn = 0;
   const auto send = [&](std::int64_t row, int attempt, const CountedMoments* of_waves)
                         SIMPLE_LAYERNORM_INLINED {
-    const CountedMoments whole = merge_lanes(of_waves[lane % kWaves], kWaves);
-    if (lane == 0) workspace.send(row, attempt, piece, whole);
-  };
+                          const CountedMoments whole = merge_lanes(of_waves[lane % kWaves], kWaves);
+                          if (lane == 0) workspace.send(row, attempt, piece, whole);
+                        };
   const auto read = [&](int attempt, const SplitWorkspace::Words& words) SIMPLE_LAYERNORM_INLINED {
     const SplitWorkspace::Message message = workspace.read(previous_row, attempt, words);
     if (lane == 0) received[turn] = message;

@@ -58,7 +58,8 @@ struct Moments {
   T m2;
 };
 
-/// a / b but for its last digits: on a GPU without the branch for numbers near the ends of the range.
+/// a / b but for its last digits: on a GPU without the branch for numbers near the ends of the
+/// range.
 template <class T>
 SIMPLE_LAYERNORM_INLINE T rough_quotient(T a, T b) {
 #if defined(__CUDA_ARCH__)

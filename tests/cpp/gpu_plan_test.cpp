@@ -47,14 +47,21 @@ void for_all(F f) {
   }
 }
 
+/// Whole packs of a row; the columns after them go to lanes of their own. One at least.
 std::int64_t packs_of(std::int64_t cols, int element_size) {
-  return divide_up(cols * element_size, 16);
+  return std::max<std::int64_t>(cols * element_size / 16, 1);
 }
 
 /// That units of `size` packs, taken by index, hold each pack of a row once and none is left over.
 void expect_covered(std::int64_t packs, std::int64_t units, std::int64_t size) {
   EXPECT_GE(units * size, packs);
   EXPECT_LT((units - 1) * size, packs);
+}
+
+/// How many packs a lane holds.
+int packs_of_a_wave(const ForwardPlan& plan) {
+  if (plan.kernel == ForwardKernel::split) return kWidePacks;
+  return kBlockShapes[plan.shape].packs * kBlockShapes[plan.shape].segments;
 }
 
 TEST(ForwardPlan, EveryPackOfARowHasAPlaceAndEveryPieceHasWork) {
@@ -66,8 +73,7 @@ TEST(ForwardPlan, EveryPackOfARowHasAPlaceAndEveryPieceHasWork) {
       EXPECT_LE(shape.lanes, device.wave);
       expect_covered(packs, 1, shape.lanes * shape.packs);
     } else if (plan.kernel == ForwardKernel::block || plan.kernel == ForwardKernel::split) {
-      const BlockShape& shape = kBlockShapes[plan.shape];
-      const std::int64_t block = plan.waves * shape.segments * shape.packs * device.wave;
+      const std::int64_t block = plan.waves * packs_of_a_wave(plan) * device.wave;
       EXPECT_GE(plan.pieces * block, packs);
       EXPECT_EQ(plan.waves & (plan.waves - 1), 0) << "not a subtree";
       EXPECT_EQ(plan.pieces & (plan.pieces - 1), 0) << "not a subtree";
@@ -83,7 +89,7 @@ TEST(ForwardPlan, EveryPackOfARowHasAPlaceAndEveryPieceHasWork) {
 std::int64_t order_of(const ForwardPlan& plan) {
   if (plan.kernel == ForwardKernel::general) return 0;
   if (plan.kernel == ForwardKernel::lanes) return 1000 + plan.shape;
-  return 2000 + kBlockShapes[plan.shape].packs;
+  return 2000 + (plan.kernel == ForwardKernel::split ? kWidePacks : kBlockShapes[plan.shape].packs);
 }
 
 TEST(ForwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
