@@ -74,7 +74,7 @@ class WaveRun {
     const Access access(a, hide);
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) {
-      segments_[i].template write<kAhead, false>(access, row * a.cols, s, hide);
+      segments_[i].template write<kAhead>(access, row * a.cols, s, hide);
     }
   }
 
@@ -154,8 +154,10 @@ void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
     using Access = std::remove_pointer_t<decltype(access)>;
     if (plan.kernel == ForwardKernel::split) {
       return with_index<kSplitShapeCount>(plan.shape, [&](auto index) {
-        launch_split<Element, Access, decltype(index)::value>(a, plan.pieces, device, workspace,
-                                                              stream);
+        constexpr int kIndex = decltype(index)::value;
+        if constexpr (kSplitShapes[kIndex].needs <= kMostRoom) {
+          launch_split<Element, Access, kIndex>(a, plan.pieces, device, workspace, stream);
+        }
       });
     }
     with_index<kBlockShapeCount>(plan.shape, [&](auto index) {

@@ -279,7 +279,7 @@ class Segment {
 
   /// Writes all outputs of the segment. The weights and biases of kAhead packs are loaded before
   /// the first of them is written: the compiler moves no load over a store.
-  template <int kAhead, bool kKeep>
+  template <int kAhead>
   __device__ __forceinline__ void write(const Access& access, std::int64_t row_start,
                                         const RowStatistics<float>& s, Hide hide) {
     write_tail(access, row_start, s);
@@ -288,7 +288,7 @@ class Segment {
       float w[kAhead][kSize], b[kAhead][kSize];
 #pragma unroll
       for (int i = 0; i < kAhead && first + i < kPacks; ++i) {
-        load_parameters<kKeep>(access, first + i, w[i], b[i]);
+        load_parameters(access, first + i, w[i], b[i]);
       }
 #pragma unroll
       for (int i = 0; i < kAhead && first + i < kPacks; ++i) {

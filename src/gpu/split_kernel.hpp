@@ -21,9 +21,10 @@ class KeptParameters {
  public:
   static constexpr int kCount = kKeeps ? 2 * kWidePacks : 0;
 
+  explicit __device__ KeptParameters(Pack* memory) : packs_(memory) {}
+
   template <class Row>
-  __device__ __forceinline__ KeptParameters(const Access& access, const Row& row, Pack* memory)
-      : packs_(memory) {
+  __device__ __forceinline__ void load(const Access& access, const Row& row) {
     if constexpr (kKeeps) {
 #pragma unroll
       for (int k = 0; k < kWidePacks; ++k) {
@@ -49,43 +50,102 @@ class KeptParameters {
   PrivatePacks<(kCount > 0 ? kCount : 1), kInSharedMemory, kThreads> packs_;
 };
 
+/// What a wave holds of its block's rows: a segment of the row that is being loaded, of the current
+/// row, and of the row before, which waits for the moments of its other pieces.
+template <class Element, class Access, int kIndex>
+class WaveRows {
+  static constexpr bool kShared = kSplitShapes[kIndex].uses_shared_memory;
+  static constexpr int kThreads = kSplitShapes[kIndex].waves * kWave;
+  using Row = Segment<Element, Access, kWave, kWidePacks>;
+  using KeptRow = Segment<Element, Access, kWave, kWidePacks, kShared ? kThreads : 0>;
+  using Parameters = KeptParameters<Access, kShared, kThreads>;
+
+ public:
+  /// Dynamic shared memory of a block.
+  static constexpr std::size_t kSharedBytes =
+      kShared ? (kWidePacks + Parameters::kCount) * kThreads * sizeof(Pack) : 0;
+
+  /// `segment` counts from the row's first column, over all blocks.
+  __device__ __forceinline__ WaveRows(const LayerNormForward& a, int segment,
+                                      std::int64_t first_row, Pack* memory)
+      : input_(static_cast<const Element*>(a.input)),
+        row_stride_(a.row_stride),
+        cols_(a.cols),
+        access_(a, {}),
+        previous_(memory),
+        parameters_(memory + kWidePacks * kThreads) {
+    const RowShape<Element> shape(a.cols);
+    const int first_pack = segment * Row::kAllPacks;
+    next_.place(shape, first_pack, segment == 0);
+    current_.place(shape, first_pack, segment == 0);
+    previous_.place(shape, first_pack, segment == 0);
+    load(first_row);
+    parameters_.load(access_, next_);
+  }
+
+  /// Issues the loads of a row.
+  __device__ __forceinline__ void load(std::int64_t row) { next_.load(input_of(row)); }
+  /// Asks for a row to be brought to the L2 cache.
+  __device__ __forceinline__ void prefetch(std::int64_t row) const {
+    next_.prefetch(input_of(row));
+  }
+  /// Waits for the loaded row and makes it the current one.
+  __device__ __forceinline__ void take() { current_ = next_; }
+  __device__ __forceinline__ CountedMoments moments(std::int64_t row) {
+    current_.arrange(input_of(row), 1.0f);
+    return current_.counted_moments(Hide(row, 63));
+  }
+  /// Puts the current row aside.
+  __device__ __forceinline__ void keep() { previous_.keep(current_); }
+  /// Those of the row that was put aside, once it is multiplied with `scale`.
+  __device__ __forceinline__ CountedMoments scaled_moments(std::int64_t row, float scale) {
+    previous_.multiply(scale);
+    return previous_.counted_moments(Hide(row, 60));
+  }
+  /// Writes its outputs.
+  __device__ __forceinline__ void write(std::int64_t row, const RowStatistics<float>& s) {
+    const Hide hide(row, 61);
+    previous_.write_tail(access_, row * cols_, s);
+#pragma unroll
+    for (int k = 0; k < kWidePacks; ++k) {
+      float w[Row::kSize], b[Row::kSize];
+      parameters_.get(access_, previous_, k, w, b, hide);
+      previous_.write_pack(access_, k, row * cols_, s, w, b, hide);
+    }
+    previous_.write_packs(access_, row * cols_, true);
+  }
+
+ private:
+  __device__ const Element* input_of(std::int64_t row) const { return input_ + row * row_stride_; }
+
+  const Element* input_;
+  std::int64_t row_stride_;
+  std::int64_t cols_;
+  Access access_;
+  Row next_, current_;
+  KeptRow previous_;
+  Parameters parameters_;
+};
+
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
     layer_norm_forward_split(LayerNormForward a, SplitWorkspace workspace) {
+  if constexpr (kSplitShapes[kIndex].needs > kRoom) return;
   constexpr int kWaves = kSplitShapes[kIndex].waves;
-  constexpr bool kShared = kSplitShapes[kIndex].uses_shared_memory;
-  constexpr int kThreads = kWaves * kWave;
-  using Row = Segment<Element, Access, kWave, kWidePacks>;
-  using KeptRow = Segment<Element, Access, kWave, kWidePacks, kShared ? kThreads : 0>;
   __shared__ CountedMoments slots[2][kWaves];
-  __shared__ CountedMoments rescued[kWaves];
+  __shared__ CountedMoments scaled[kWaves];
   __shared__ SplitWorkspace::Message received[2];
   SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
-
   const int wave = threadIdx.x / kWave;
   const int lane = threadIdx.x % kWave;
   const int piece = blockIdx.x % workspace.pieces;
   const int segment = piece * kWaves + wave;
+  const float n = static_cast<float>(a.cols), inverse_n = 1.0f / n;
   const float eps = static_cast<float>(a.eps);
-  const float n = static_cast<float>(a.cols);
-  const float inverse_n = 1.0f / n;
-  const RowShape<Element> shape(a.cols);
-  const Element* const input = static_cast<const Element*>(a.input);
-  const auto input_of = [&](std::int64_t row) { return input + row * a.row_stride; };
-  Row current, next;
-  KeptRow previous(memory);
-  current.place(shape, segment * Row::kAllPacks, segment == 0);
-  next.place(shape, segment * Row::kAllPacks, segment == 0);
-  previous.place(shape, segment * Row::kAllPacks, segment == 0);
 
-  const std::int64_t group = blockIdx.x / workspace.pieces;
-  std::int64_t previous_row = -1, row = group, next_row = row + workspace.groups;
-  std::int64_t second_row = next_row + workspace.groups;
-  next.load(input_of(row));
-  const Access access(a, {});
-  const KeptParameters<Access, kShared, kThreads> parameters(access, next,
-                                                             memory + kWidePacks * kThreads);
-
+  std::int64_t previous_row = -1, row = blockIdx.x / workspace.pieces;
+  std::int64_t next_row = row + workspace.groups, second_row = next_row + workspace.groups;
+  WaveRows<Element, Access, kIndex> rows(a, segment, row, memory);
   int turn = 0;
   const auto send = [&](std::int64_t row, int attempt, const CountedMoments* of_waves)
                         SIMPLE_LAYERNORM_INLINED {
@@ -96,6 +156,26 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
     const SplitWorkspace::Message message = workspace.read(previous_row, attempt, words);
     if (lane == 0) received[turn] = message;
   };
+  const auto statistics = [&]() SIMPLE_LAYERNORM_INLINED {
+    Moments<float> moments = received[turn].moments;
+    const float scale = rescue_scale_of<Element>(moments.m2, eps);
+    if (scale != 1.0f) {
+      const CountedMoments own = rows.scaled_moments(previous_row, scale);
+      if (lane == 0) scaled[wave] = own;
+      __syncthreads();
+      if (wave == 0) {
+        send(previous_row, 1, scaled);
+        read(1, workspace.wait(previous_row, 1));
+      }
+      __syncthreads();
+      moments = received[turn].moments;
+    }
+    return row_statistics(moments, n, inverse_n, eps, scale);
+  };
+
+  // The order of loads and waits is that of the fastest kernel. NVIDIA counts a thread's
+  // outstanding loads by few counters: whatever is waited for after the next row's loads may wait
+  // for these too.
 #pragma unroll 1
   for (;;) {
     const bool has_row = row < a.rows;
@@ -103,50 +183,26 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
     const bool receives = has_previous && wave == 0;
     SplitWorkspace::Words words{};
     if (receives) words = workspace.wait(previous_row, 0);
-    current = next;
-    if (next_row < a.rows) next.load(input_of(next_row));
+    rows.take();
+    if (next_row < a.rows) rows.load(next_row);
     if (receives) read(0, words);
     if (has_row) {
-      current.arrange(input_of(row), 1.0f);
-      const CountedMoments own = current.counted_moments(Hide(row, 63));
+      const CountedMoments own = rows.moments(row);
       if (lane == 0) slots[turn][wave] = own;
     }
     __syncthreads();
     if (has_row && wave == 1) send(row, 0, slots[turn]);
-    if (has_row && piece == 0 && threadIdx.x == kThreads - 1) workspace.announce(row);
+    if (has_row && piece == 0 && threadIdx.x == blockDim.x - 1) workspace.announce(row);
     if (has_previous) {
       second_row = received[turn].third_row;
-      if (second_row < a.rows) next.prefetch(input_of(second_row));
-      Moments<float> moments = received[turn].moments;
-      const float scale = rescue_scale_of<Element>(moments.m2, eps);
-      if (scale != 1.0f) {
-        previous.multiply(scale);
-        const CountedMoments own = previous.counted_moments(Hide(previous_row, 60));
-        if (lane == 0) rescued[wave] = own;
-        __syncthreads();
-        if (wave == 0) {
-          send(previous_row, 1, rescued);
-          read(1, workspace.wait(previous_row, 1));
-        }
-        __syncthreads();
-        moments = received[turn].moments;
-      }
-      const RowStatistics<float> s = row_statistics(moments, n, inverse_n, eps, scale);
+      if (second_row < a.rows) rows.prefetch(second_row);
+      const RowStatistics<float> s = statistics();
       if (segment == 0 && lane == 0) store_statistics(a, previous_row, s);
-      const Hide hide(previous_row, 61);
-      const std::int64_t start = previous_row * a.cols;
-      previous.write_tail(access, start, s);
-#pragma unroll
-      for (int k = 0; k < kWidePacks; ++k) {
-        float w[Row::kSize], b[Row::kSize];
-        parameters.get(access, previous, k, w, b, hide);
-        previous.write_pack(access, k, start, s, w, b, hide);
-      }
-      previous.write_packs(access, start, true);
+      rows.write(previous_row, s);
     }
     if (!has_row) return;
     turn ^= 1;
-    previous.keep(current);
+    rows.keep();
     previous_row = row;
     row = next_row;
     next_row = second_row;
@@ -158,12 +214,9 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
 template <class Element, class Access, int kIndex>
 void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties& device,
                   void* workspace, void* stream) {
-  constexpr SplitShape kShape = kSplitShapes[kIndex];
   constexpr auto kKernel = layer_norm_forward_split<Element, Access, kIndex>;
-  const int threads = kShape.waves * device.wave;
-  const std::size_t shared_packs =
-      kShape.uses_shared_memory ? kWidePacks + KeptParameters<Access, true, 0>::kCount : 0;
-  const std::size_t shared_bytes = shared_packs * sizeof(Pack) * threads;
+  constexpr std::size_t shared_bytes = WaveRows<Element, Access, kIndex>::kSharedBytes;
+  const int threads = kSplitShapes[kIndex].waves * device.wave;
   allow_shared_bytes<kKernel>(shared_bytes);
   const std::int64_t resident = std::int64_t{device.multiprocessors} *
                                 blocks_per_multiprocessor<kKernel>(threads, shared_bytes);
