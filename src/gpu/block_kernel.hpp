@@ -1,12 +1,10 @@
-// LayerNorm forward for wider rows: a block per row, or several blocks per row that hand over their
-// moments. The row is read once and stays in registers. math/layer_norm.hpp has the formula,
-// segment_tree.hpp the order of the sums.
+// LayerNorm forward for wider rows: a block per row, which is read once and stays in registers.
+// math/layer_norm.hpp has the formula, segment_tree.hpp the order of the sums.
 #pragma once
 
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/segment.hpp"
-#include "gpu/split_kernel.hpp"
 
 namespace simple_layernorm::gpu {
 
@@ -148,20 +146,12 @@ void launch_block(const LayerNormForward& a, int threads, const DeviceProperties
 
 template <class Element>
 void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
-                          const DeviceProperties& device, void* workspace, void* stream) {
-  const int threads = plan.waves * device.wave;
-  with_access<Element>(a, [&](auto* access) {
-    using Access = std::remove_pointer_t<decltype(access)>;
-    if (plan.kernel == ForwardKernel::split) {
-      return with_index<kSplitShapeCount>(plan.shape, [&](auto index) {
-        constexpr int kIndex = decltype(index)::value;
-        if constexpr (kSplitShapes[kIndex].needs <= kMostRoom) {
-          launch_split<Element, Access, kIndex>(a, plan.pieces, device, workspace, stream);
-        }
-      });
-    }
-    with_index<kBlockShapeCount>(plan.shape, [&](auto index) {
-      launch_block<Element, Access, decltype(index)::value>(a, threads, device, stream);
+                          const DeviceProperties& device, void* stream) {
+  with_index<kBlockShapeCount>(plan.shape, [&](auto index) {
+    with_access<Element>(a, [&](auto* access) {
+      using Access = std::remove_pointer_t<decltype(access)>;
+      launch_block<Element, Access, decltype(index)::value>(a, plan.waves * device.wave, device,
+                                                            stream);
     });
   });
 }

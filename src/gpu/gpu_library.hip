@@ -68,8 +68,10 @@ void launch_forward(const LayerNormForward& a, void* workspace, void* stream) {
     using Element = decltype(element);
     if (plan.kernel == ForwardKernel::lanes) {
       launch_forward_lanes<Element>(a, plan, stream);
+    } else if (plan.kernel == ForwardKernel::block) {
+      launch_forward_block<Element>(a, plan, device, stream);
     } else {
-      launch_forward_block<Element>(a, plan, device, workspace, stream);
+      launch_forward_split<Element>(a, plan, device, workspace, stream);
     }
   });
 }

@@ -117,7 +117,7 @@ struct SplitWorkspace {
     return {sum.moments, static_cast<std::int64_t>(words.third_row)};
   }
 
- public:
+ private:
   /// A message of each of the pieces from `first` on, as far as it has come.
   __device__ __forceinline__ Words look(std::int64_t row, int attempt, int first) const {
     const int piece = min(first + static_cast<int>(threadIdx.x % kWave), pieces - 1);

@@ -2,6 +2,7 @@
 
 #include "gpu/backward_block_kernel.hpp"
 #include "gpu/backward_lanes_kernel.hpp"
+#include "gpu/backward_split_kernel.hpp"
 #include "gpu/layernorm_launch.hpp"
 
 namespace simple_layernorm::gpu {

@@ -2,11 +2,14 @@
 
 #include "gpu/block_kernel.hpp"
 #include "gpu/lanes_kernel.hpp"
+#include "gpu/split_kernel.hpp"
 
 namespace simple_layernorm::gpu {
 
 template void launch_forward_lanes<BFloat16>(const LayerNormForward&, const ForwardPlan&, void*);
 template void launch_forward_block<BFloat16>(const LayerNormForward&, const ForwardPlan&,
+                                             const DeviceProperties&, void*);
+template void launch_forward_split<BFloat16>(const LayerNormForward&, const ForwardPlan&,
                                              const DeviceProperties&, void*, void*);
 
 }  // namespace simple_layernorm::gpu

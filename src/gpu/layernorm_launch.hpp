@@ -18,6 +18,9 @@ template <class Element>
 void launch_forward_lanes(const LayerNormForward& arguments, const ForwardPlan& plan, void* stream);
 template <class Element>
 void launch_forward_block(const LayerNormForward& arguments, const ForwardPlan& plan,
+                          const DeviceProperties& device, void* stream);
+template <class Element>
+void launch_forward_split(const LayerNormForward& arguments, const ForwardPlan& plan,
                           const DeviceProperties& device, void* workspace, void* stream);
 
 /// The same for the backward pass.

@@ -226,4 +226,18 @@ void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties&
          SplitWorkspace(workspace, a.rows, pieces, groups));
 }
 
+template <class Element>
+void launch_forward_split(const LayerNormForward& a, const ForwardPlan& plan,
+                          const DeviceProperties& device, void* workspace, void* stream) {
+  with_index<kSplitShapeCount>(plan.shape, [&](auto index) {
+    constexpr int kIndex = decltype(index)::value;
+    if constexpr (kSplitShapes[kIndex].needs <= kMostRoom) {
+      with_access<Element>(a, [&](auto* access) {
+        using Access = std::remove_pointer_t<decltype(access)>;
+        launch_split<Element, Access, kIndex>(a, plan.pieces, device, workspace, stream);
+      });
+    }
+  });
+}
+
 }  // namespace simple_layernorm::gpu
