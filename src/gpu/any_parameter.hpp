@@ -40,8 +40,8 @@ class AnyParameter {
     }
   }
 
-  __device__ void prefetch(std::int64_t col) const {
-    if (data_ != nullptr) gpu::prefetch(address_of(col));
+  __device__ void touch(std::int64_t col) const {
+    if (data_ != nullptr) gpu::touch(address_of(col));
   }
 
  private:

@@ -78,10 +78,10 @@ class WaveRun {
 
   /// Asks for the run's weights and biases, so that a few cold rows do not wait for them at the
   /// end.
-  __device__ __forceinline__ void prefetch_parameters(const LayerNormForward& a) const {
+  __device__ __forceinline__ void touch_parameters(const LayerNormForward& a) const {
     const Access access(a, {});
 #pragma unroll
-    for (int i = 0; i < kSegments; ++i) segments_[i].prefetch_parameters(access);
+    for (int i = 0; i < kSegments; ++i) segments_[i].touch_parameters(access);
   }
 
  private:
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
   const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
   WaveRun<Element, Access, kIndex> run(a.cols, threadIdx.x / kWave);
 
-  if (is_cold) run.prefetch_parameters(a);
+  if (is_cold) run.touch_parameters(a);
   Moments<float> moments;
   float scale = 1.0f;
 #pragma unroll 1

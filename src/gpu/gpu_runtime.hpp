@@ -219,6 +219,16 @@ __device__ inline void store_whole(uint4* p, const uint4& words) {
 #endif
 }
 
+/// Asks for the cache line at p to be brought to the L1 cache, by a load that nobody waits for.
+__device__ inline void touch(const void* p) {
+#if defined(__CUDA_ARCH__)
+  const std::uintptr_t aligned = reinterpret_cast<std::uintptr_t>(p) & ~std::uintptr_t{3};
+  asm volatile("{\n.reg .u32 word;\nld.global.u32 word, [%0];\n}" : : "l"(aligned));
+#else
+  __builtin_prefetch(p);
+#endif
+}
+
 /// Asks for the cache line at p to be brought to the L2 cache.
 __device__ inline void prefetch(const void* p) {
 #if defined(__CUDA_ARCH__)

@@ -84,6 +84,10 @@ __device__ __forceinline__ Moments<float> own_moments(const Segment (&segments)[
   return moments_of(own_of(shift), sum_of_own<kLanes>(s1), sum_of_own<kLanes>(s2), inverse_n);
 }
 
+/// Packs whose weight and bias are loaded before the sums: a call of few rows does not wait for
+/// them at the end. H200, 2026-11-30, a graph's launch of 16 x 64 float32: 1.81 us, without 1.99.
+constexpr int kEarlyPacks = 2;
+
 /// Rows r, r + kGroups, … of a group, kRows of them, are read before the first is used. From sums
 /// to statistics, each lane works on one of them only, its own.
 template <class Element, class Access, int kLanes, int kPacks, int kRows>
@@ -103,11 +107,18 @@ __global__ void __launch_bounds__(kLanesThreads)
 
   const Access access(a, {});
   const bool is_fine = Access::kMayBeFine && access.is_fine();
-  Segment<Element, Access, kLanes, kPacks> segments[kRows];
+  using RowSegment = Segment<Element, Access, kLanes, kPacks>;
+  RowSegment segments[kRows];
 #pragma unroll
   for (int u = 0; u < kRows; ++u) {
     segments[u].place(shape, 0, true);
     segments[u].load(input_of(u));
+  }
+  constexpr bool kIsEarly = Access::kIsAligned && kPacks <= kEarlyPacks;
+  typename RowSegment::PackParameters early[kPacks];
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    if constexpr (kIsEarly) early[k] = segments[0].parameters(access, k);
   }
 #pragma unroll
   for (int u = 0; u < kRows; ++u) segments[u].arrange(input_of(u), 1.0f);
@@ -137,7 +148,12 @@ __global__ void __launch_bounds__(kLanesThreads)
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
     float w[kPackSize<Element>], b[kPackSize<Element>];
-    segments[0].load_parameters(access, k, w, b);
+    if constexpr (kIsEarly) {
+      early[k].weights.expand_to(w, {});
+      early[k].biases.expand_to(b, {});
+    } else {
+      segments[0].load_parameters(access, k, w, b);
+    }
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       const std::int64_t row = row0 + u * kGroups;

@@ -50,9 +50,9 @@ class AlignedAccess {
     return parameters<kKeep>(bias_, 0.0f, col, exist);
   }
 
-  __device__ void prefetch(std::int64_t col) const {
-    if (weight_ != nullptr) gpu::prefetch(weight_ + col);
-    if (bias_ != nullptr) gpu::prefetch(bias_ + col);
+  __device__ void touch(std::int64_t col) const {
+    if (weight_ != nullptr) gpu::touch(weight_ + col);
+    if (bias_ != nullptr) gpu::touch(bias_ + col);
   }
 
   /// Writes a pack of the output; i counts elements from its start.
@@ -116,9 +116,9 @@ class AnyAccess {
   __device__ Parameters biases(std::int64_t col, bool exist) const {
     return parameters(bias_, col, exist);
   }
-  __device__ void prefetch(std::int64_t col) const {
-    weight_.prefetch(col);
-    bias_.prefetch(col);
+  __device__ void touch(std::int64_t col) const {
+    weight_.touch(col);
+    bias_.touch(col);
   }
 
   /// Whether the output is float32 where Element is not. Rare, and twice the registers: written

@@ -214,10 +214,10 @@ class Segment {
     return {moments(n == kFull ? 1.0f / kFull : rough_quotient(1.0f, fmaxf(n, 1.0f)), hide), n};
   }
 
-  __device__ __forceinline__ void prefetch_parameters(const Access& access) const {
+  __device__ __forceinline__ void touch_parameters(const Access& access) const {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      if (holds(k)) access.prefetch(col_of(k));
+      if (holds(k)) access.touch(col_of(k));
     }
   }
 
