@@ -125,8 +125,10 @@ inline Room room_of(const DeviceProperties_t& properties) {
          : bytes >= kMediumSharedBytes ? Room::registers_512
                                        : Room::registers_256;
 #else
-  if (properties.sharedMemPerBlock >= kLargeSharedBytes) return Room::shared_memory;
-  return properties.warpSize == 64 ? Room::registers_512 : Room::registers_256;
+  const std::size_t bytes = properties.sharedMemPerBlock;  // AMD's: 64 KiB, emulated: any
+  if (bytes >= kLargeSharedBytes) return Room::shared_memory;
+  const bool has_512 = properties.warpSize == 64 || bytes >= kMediumSharedBytes;
+  return has_512 ? Room::registers_512 : Room::registers_256;
 #endif
 }
 

@@ -11,12 +11,13 @@
 
 namespace simple_layernorm::gpu {
 
-/// Weights and biases of a lane's packs, kept from row to row if that takes one pack for each.
+/// Weights and biases of a lane's packs, kept from row to row where there is shared memory for them
+/// and each takes one pack.
 template <class Access, bool kInSharedMemory, int kThreads>
 class KeptParameters {
   using Values = typename Access::Parameters;
   static constexpr int kSize = Access::kSize;
-  static constexpr bool kKeeps = Values::kCount == 1;
+  static constexpr bool kKeeps = Values::kCount == 1 && kInSharedMemory;
 
  public:
   static constexpr int kCount = kKeeps ? 2 * kWidePacks : 0;
@@ -47,7 +48,7 @@ class KeptParameters {
   }
 
  private:
-  PrivatePacks<(kCount > 0 ? kCount : 1), kInSharedMemory, kThreads> packs_;
+  PrivatePacks<(kKeeps ? kCount : 1), kKeeps, kThreads> packs_;
 };
 
 /// What a wave holds of its block's rows: a segment of the row that is being loaded, of the current

@@ -92,6 +92,8 @@ def most_permutes(kernel: Kernel) -> int:
     (three sums in two attempts, over distances of 4 and 8, which DPP does not have)."""
     lanes = re.fullmatch(r"layer_norm_forward_lanes<.*, (\d+)>", kernel.name)
     rows = int(lanes[1]) if lanes else 1
+    if kernel.template == "layer_norm_forward_split":
+        return 2 * 44  # both attempts merge waves, pieces, and pieces beyond those of a wave
     return MOST_PERMUTES if rows == 1 else 9 * rows + 12
 
 

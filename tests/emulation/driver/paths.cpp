@@ -27,6 +27,7 @@ DeviceProperties properties_of(int multiprocessors) {
   device.multiprocessors = multiprocessors;
   device.room = warpSize == 64         ? Room::registers_512
                 : multiprocessors == 3 ? Room::registers_256
+                : multiprocessors == 5 ? Room::registers_512
                                        : Room::shared_memory;
   return device;
 }

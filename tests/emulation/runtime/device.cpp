@@ -23,10 +23,11 @@ constexpr int kMostBlocksPerMultiprocessor = 4;
 constexpr int kMostThreadsPerBlock = 1024;
 constexpr int kMostThreadsPerMultiprocessor = 2048;
 
-/// Devices with waves of 32 are like NVIDIA's, but one that is like AMD's.
+/// Devices with waves of 32 are like NVIDIA's of compute capability 9.0, one like those of 8.9, and
+/// one like AMD's.
 std::size_t shared_bytes_per_block() {
-  const bool has_more = warpSize == 32 && schedule.multiprocessors != 3;
-  return (has_more ? 227 : 64) << 10;
+  if (warpSize == 64 || schedule.multiprocessors == 3) return 64 << 10;
+  return (schedule.multiprocessors == 5 ? 99 : 227) << 10;
 }
 
 hipError_t last_error = hipSuccess;
