@@ -19,7 +19,8 @@ struct Vector {
 
   Vector() = default;
   KERNEL_INLINE Vector(T value) {
-    for (auto& p : part) p = value - Register<T>{};
+#pragma GCC unroll 8
+    for (int i = 0; i < kRegisters; ++i) part[i] = value - Register<T>{};
   }
 };
 
