@@ -88,64 +88,65 @@ KERNEL_INLINE GradientSums<T> gradient_pass_over_chunk(
     const T* weight, T* weight_sums, T* bias_sums, Ahead ahead, KeptGradients<T>& left,
     const KeptGradients<T>& found, std::int64_t at) {
   using V = Vector<T>;
-  V sum_x0(T(0));
-  V sum_h(T(0));
-  V sum_h_x0(T(0));
+  Sum<T> sum_x0;
+  Sum<T> sum_h;
+  Sum<T> sum_h_x0;
   for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
     const std::int64_t col = chunk.begin + i;
     V w(T(0));
-    if constexpr (kInput) w = load(weight + i, Whole{});
+    if constexpr (kInput) w = load(weight + i, whole(part));
     if constexpr (kSum) {
       const GradientRow<X>& r = *summed;
-      prefetch_to_read<2>(r.x + ahead.x + col);
-      prefetch_to_read<2>(r.g + ahead.g + col);
+      prefetch_to_read<2>(r.x + ahead.x + col, part);
+      prefetch_to_read<2>(r.g + ahead.g + col, part);
       const V x0 = keep<X>(normalise_stored(load(r.x + col, part), V(r.mean), V(r.rstd)), part);
       if constexpr (kKeep) {
-        store(left.centred + at + i, load(r.x + col, part) - V(r.mean), Whole{});
+        store(left.centred + at + i, load(r.x + col, part) - V(r.mean), whole(part));
       }
-      sum_x0 = sum_x0 + x0;
+      sum_x0[part] = sum_x0[part] + x0;
       if constexpr (kInput || kKeep) {
         const V g = load(r.g + col, part);
-        if constexpr (kKeep) store(left.g + at + i, g, Whole{});
+        if constexpr (kKeep) store(left.g + at + i, g, whole(part));
         const V h = g * w;
-        sum_h = sum_h + h;
-        sum_h_x0 = fma(h, x0, sum_h_x0);
+        sum_h[part] = sum_h[part] + h;
+        sum_h_x0[part] = fma(h, x0, sum_h_x0[part]);
       }
     }
     if (count == 0) return;
     V weight_sum(T(0));
     V bias_sum(T(0));
-    if (weight_sums != nullptr) weight_sum = load(weight_sums + col, Whole{});
-    if (bias_sums != nullptr) bias_sum = load(bias_sums + col, Whole{});
+    if (weight_sums != nullptr) weight_sum = load(weight_sums + col, whole(part));
+    if (bias_sums != nullptr) bias_sum = load(bias_sums + col, whole(part));
     for (std::int64_t row = 0; row < count; ++row) {
       const GradientRow<X>& r = applied[row];
       const std::int64_t from = at + row * padded_cols(chunk.cols) + i;
-      const V g = kKeep ? load(found.g + from, Whole{}) : load(r.g + col, part);
+      const V g = kKeep ? load(found.g + from, whole(part)) : load(r.g + col, part);
       bias_sum = bias_sum + g;
       if (!kInput && weight_sums == nullptr) continue;
       const V x_hat =
-          kKeep
-              ? normalise(load(found.centred + from, Whole{}), V(T(0)), V(r.rstd), V(-r.average.x0))
-              : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
+          kKeep ? normalise(load(found.centred + from, whole(part)), V(T(0)), V(r.rstd),
+                            V(-r.average.x0))
+                : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
-        if (kStore != Store::streamed) prefetch_to_write(r.grad_input + ahead.grad_input + col);
+        if (kStore != Store::streamed)
+          prefetch_to_write(r.grad_input + ahead.grad_input + col, part);
         store<kStore>(r.grad_input + col,
                       input_gradient(g * w, x_hat, V(r.average.h), V(r.average.h_x_hat), V(r.rstd)),
                       part);
       }
     }
-    if (weight_sums != nullptr) store(weight_sums + col, weight_sum, Whole{});
-    if (bias_sums != nullptr) store(bias_sums + col, bias_sum, Whole{});
+    if (weight_sums != nullptr) store(weight_sums + col, weight_sum, whole(part));
+    if (bias_sums != nullptr) store(bias_sums + col, bias_sum, whole(part));
   });
-  return {total(sum_x0), total(sum_h), total(sum_h_x0)};
+  return {sum_x0.total(), sum_h.total(), sum_h_x0.total()};
 }
 
 template <class T>
 void clear(T* sums, Chunk chunk) {
   if (sums == nullptr) return;
-  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto) KERNEL_LAMBDA {
-    store(sums + chunk.begin + col, Vector<T>(T(0)), Whole{});
+  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
+    store(sums + chunk.begin + col, Vector<T>(T(0)), whole(part));
   });
 }
 
@@ -318,7 +319,7 @@ void merge_chunk(const T* sums, std::int64_t blocks, std::int64_t cols, Chunk ch
     const std::int64_t col = chunk.begin + i;
     Vector<T> sum(T(0));
     for (std::int64_t block = 0; block < blocks; ++block) {
-      sum = sum + load(sums + block * padded_cols(cols) + col, Whole{});
+      sum = sum + load(sums + block * padded_cols(cols) + col, whole(part));
     }
     store_from<X>(gradient + col, sum, part);
   });

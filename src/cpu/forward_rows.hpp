@@ -66,7 +66,7 @@ KERNEL_INLINE void apply_to_columns(Vector<T> v, T shift, RowStatistics<T> s, co
   V offset(s.offset);
   if constexpr (sizeof(X) > 2) offset = fine_offset(v, V(shift), V(s.rstd_tail), offset);
   const V x_hat = normalise(v, V(shift), V(s.rstd), offset);
-  store<kStore>(y, fma(x_hat, load(weight, Whole{}), load(bias, Whole{})), part);
+  store<kStore>(y, fma(x_hat, load(weight, whole(part)), load(bias, whole(part))), part);
 }
 template <class X, class T = Compute<X>>
 __attribute__((noinline)) void apply_to_chunk(const X* x, X* y, const Parameters<X>& parameters,
@@ -104,30 +104,31 @@ struct Applied {
 template <bool kSum, bool kApply, bool kKeep, Store kStore, class X, class T = Compute<X>>
 KERNEL_INLINE ShiftedSums<T> pass_over_chunk(Summed<X> summed, Applied<X> applied,
                                              std::int64_t cols) {
-  Vector<T> s1(T(0));
-  Vector<T> s2(T(0));
+  Sum<T> s1;
+  Sum<T> s2;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
     if constexpr (kSum) {
-      prefetch_to_read<1>(summed.x + summed.ahead + col);
+      prefetch_to_read<1>(summed.x + summed.ahead + col, part);
       const Vector<T> d = keep<X>(load(summed.x + col, part) - Vector<T>(summed.shift), part);
-      if constexpr (kKeep) store(summed.left + col, d, Whole{});
-      s1 = s1 + d;
-      s2 = fma(d, d, s2);
+      if constexpr (kKeep) store(summed.left + col, d, whole(part));
+      s1[part] = s1[part] + d;
+      s2[part] = fma(d, d, s2[part]);
     }
     if constexpr (kApply) {
-      if constexpr (kStore != Store::streamed) prefetch_to_write(applied.y + applied.ahead + col);
+      if constexpr (kStore != Store::streamed)
+        prefetch_to_write(applied.y + applied.ahead + col, part);
       const auto apply = [&](Vector<T> v, T shift) KERNEL_LAMBDA {
         apply_to_columns<kStore>(v, shift, applied.statistics, applied.weight + col,
                                  applied.bias + col, applied.y + col, part);
       };
       if constexpr (kKeep) {
-        apply(load(applied.found + col, Whole{}), T(0));
+        apply(load(applied.found + col, whole(part)), T(0));
       } else {
         apply(load(applied.x + col, part), applied.statistics.shift);
       }
     }
   });
-  return {folded(s1), folded(s2)};
+  return {s1.folded(), s2.folded()};
 }
 
 /// A chunk of `sum_rows` rows of one tile, whose moments are added to `moments`, together with the
