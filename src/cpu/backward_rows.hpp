@@ -56,7 +56,11 @@ KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64
   return r;
 }
 
-/// Numbers that the first pass leaves of a tile of rows of one chunk for the second, if kKept<X>.
+/// Whether the first pass leaves its numbers of short rows for the second. AVX2 converts them again
+/// in less time: it stores 32 bytes a cycle.
+template <class X>
+constexpr bool kKeptGradients = kKept<X> && kRegisterBytes != 32;
+/// Numbers that the first pass leaves of a tile of rows of one chunk for the second.
 /// With twice as many, 16-bit backward at 4096 x 768 takes 1.3 times as long: two tiles' are a
 /// third of a first-level cache.
 constexpr std::int64_t kMostKeptGradients = 1024;
@@ -252,12 +256,14 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
     }
   };
   if constexpr (kInput) {
-    if (streamed) {
+    // Only whole lines: two stores to a line, apart, take up to twice the time of cached ones
+    // (AVX2).
+    if (streamed && kRegisterBytes == 64) {
       run_tiles.template operator()<false, Store::streamed>();
       return finish_streams();
     }
-    if (kKept<X> && cols <= kMostKeptGradients) {
-      return run_tiles.template operator()<kKept<X>, Store::cached>();
+    if (kKeptGradients<X> && cols <= kMostKeptGradients) {
+      return run_tiles.template operator()<kKeptGradients<X>, Store::cached>();
     }
   }
   run_tiles.template operator()<false, Store::cached>();

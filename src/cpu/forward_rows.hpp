@@ -68,14 +68,14 @@ KERNEL_INLINE void apply_to_columns(Vector<T> v, T shift, RowStatistics<T> s, co
   const V x_hat = normalise(v, V(shift), V(s.rstd), offset);
   store<kStore>(y, fma(x_hat, load(weight, whole(part)), load(bias, whole(part))), part);
 }
-template <class X, class T = Compute<X>>
+template <Store kStore, class X, class T = Compute<X>>
 __attribute__((noinline)) void apply_to_chunk(const X* x, X* y, const Parameters<X>& parameters,
                                               std::int64_t cols, RowStatistics<T> s) {
   const T* const weight = parameters.weight;
   const T* const bias = parameters.bias;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-    apply_to_columns<Store::cached>(load(x + col, part) * Vector<T>(s.scale), s.shift, s,
-                                    weight + col, bias + col, y + col, part);
+    apply_to_columns<kStore>(load(x + col, part) * Vector<T>(s.scale), s.shift, s, weight + col,
+                             bias + col, y + col, part);
   });
 }
 
@@ -189,8 +189,9 @@ void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>
   if (kStore == Store::streamed) finish_streams();
   // Of a scaled row, what was written is wrong. Other rows get the same bits again.
   for (std::int64_t r = 0; r < apply_rows; ++r) {
-    apply_to_chunk(to_apply.x + r * row_stride + begin, to_apply.y + r * cols + begin, parameters,
-                   chunk_cols, statistics.of(r));
+    apply_to_chunk<Store::cached>(to_apply.x + r * row_stride + begin,
+                                  to_apply.y + r * cols + begin, parameters, chunk_cols,
+                                  statistics.of(r));
   }
 }
 
@@ -239,19 +240,20 @@ void forward_tiles(const LayerNormForward& a, std::int64_t begin, std::int64_t e
 
 template <class X>
 void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bool streamed) {
-  if (streamed) {
-    forward_tiles<false, Store::streamed, X>(a, begin, end);
-    return finish_streams();
-  }
-  if (a.cols <= kChunkCols) return forward_tiles<kKept<X>, Store::cached, X>(a, begin, end);
-  forward_tiles<false, Store::cached, X>(a, begin, end);
+  const auto run = [&]<Store kStore>() {
+    if (a.cols <= kChunkCols) return forward_tiles<kKept<X>, kStore, X>(a, begin, end);
+    forward_tiles<false, kStore, X>(a, begin, end);
+  };
+  if (!streamed) return run.template operator()<Store::cached>();
+  run.template operator()<Store::streamed>();
+  finish_streams();
 }
 
 /// The moments of all chunks of all rows, then the outputs: two rounds of tasks, in the second of
 /// which a chunk's weight and bias are read once for all rows.
 template <class X>
 void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
-                         void* chunk_sums, const ParallelFor& threads) {
+                         void* chunk_sums, const ParallelFor& threads, bool streamed) {
   using T = Compute<X>;
   static_assert(sizeof(Moments<T>) <= kChunkSumsBytes);
   const T eps = with_one_nan(static_cast<T>(a.eps));
@@ -276,10 +278,13 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
     const Chunk chunk = chunk_of(a.cols, i);
     Parameters<X> parameters;
     parameters.read(a, chunk);
+    const auto apply =
+        streamed ? apply_to_chunk<Store::streamed, X> : apply_to_chunk<Store::cached, X>;
     for (std::int64_t r = 0; r < rows; ++r) {
-      apply_to_chunk(x + r * a.row_stride + chunk.begin, y + r * a.cols + chunk.begin, parameters,
-                     chunk.cols, statistics[r]);
+      apply(x + r * a.row_stride + chunk.begin, y + r * a.cols + chunk.begin, parameters,
+            chunk.cols, statistics[r]);
     }
+    if (streamed) finish_streams();
   });
 }
 
@@ -288,9 +293,9 @@ void forward(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bo
 }
 
 void forward_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
-                    void* chunk_sums, const ParallelFor& threads) {
+                    void* chunk_sums, const ParallelFor& threads, bool streamed) {
   with_element(a.input_dtype, [&](auto x) {
-    forward_rows_shared<decltype(x)>(a, begin, end, chunk_sums, threads);
+    forward_rows_shared<decltype(x)>(a, begin, end, chunk_sums, threads, streamed);
   });
 }
 
