@@ -36,6 +36,17 @@ struct GradientRow {
   KERNEL_INLINE void finish(GradientSums<T> sums, std::int64_t cols) {
     average = gradient_averages(sums.x0, sums.h, sums.h_x0, T(1) / static_cast<T>(cols));
   }
+
+  /// One NaN for all columns of a row that has one, so that its bits do not tell which way it went.
+  void settle_nan(Chunk chunk) const {
+    const bool is_nan =
+        average.x0 != average.x0 || average.h != average.h || average.h_x_hat != average.h_x_hat;
+    if (grad_input == nullptr || !is_nan) return;
+    finish_streams();
+    for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
+      store(grad_input + chunk.begin + i, Vector<T>(T(NAN)), part);
+    });
+  }
 };
 
 template <class X, class T = Compute<X>>
@@ -252,6 +263,9 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
                                           summed * padded_cols(cols));
         }
       }
+      for (std::int64_t r = 0; r < (together ? applied : summed); ++r) {
+        (together ? now : next)[r].settle_nan({0, cols});
+      }
       applied = together ? summed : 0;
     }
   };
@@ -315,6 +329,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     for (std::int64_t r = 0; r < count; ++r) {
       gradient_pass_over_chunk<false, kInput, false, Store::cached>(
           rows, rows + r, 1, chunk, weight, weight_sums, bias_sums, next_row, none, none, 0);
+      rows[r].settle_nan(chunk);
     }
   });
 }
