@@ -33,30 +33,45 @@ struct GradientRow {
   T rstd;
   GradientAverages<T> average;
 
+  /// Writes every member where it stays. A copy of the whole would wait for the stores of its
+  /// parts: 65536 x 64 takes 0.78 (16 bits) to 0.91 of the time so (EPYC).
+  KERNEL_INLINE void start(const LayerNormBackward& a, std::int64_t row, bool needs_input) {
+    g = static_cast<const X*>(a.grad_output) + row * a.grad_output_row_stride;
+    grad_input = a.grad_input != nullptr ? static_cast<X*>(a.grad_input) + row * a.cols : nullptr;
+    if (!needs_input) return;
+    x = static_cast<const X*>(a.input) + row * a.row_stride;
+    // Not with_one_nan(): GCC 12 then keeps the sums of the float32 loop in memory, 1.1 times the
+    // time.
+    const T its_mean = static_cast<const T*>(a.mean)[row];
+    const T its_rstd = static_cast<const T*>(a.rstd)[row];
+    mean = its_mean == its_mean ? its_mean : T(NAN);
+    rstd = its_rstd == its_rstd ? its_rstd : T(NAN);
+  }
+
   KERNEL_INLINE void finish(GradientSums<T> sums, std::int64_t cols) {
     average = gradient_averages(sums.x0, sums.h, sums.h_x0, T(1) / static_cast<T>(cols));
   }
+
+  /// One NaN for all columns of a row that has one, so that its bits do not tell which way it went.
+  KERNEL_INLINE void settle_nan(Chunk chunk) const {
+    const bool is_nan =
+        average.x0 != average.x0 || average.h != average.h || average.h_x_hat != average.h_x_hat;
+    if (is_nan && grad_input != nullptr) [[unlikely]]
+      fill_with_nan(chunk);
+  }
+  __attribute__((noinline, cold)) void fill_with_nan(Chunk chunk) const {
+    finish_streams();
+    for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
+      store(grad_input + chunk.begin + i, Vector<T>(T(NAN)), part);
+    });
+  }
 };
 
-template <class X, class T = Compute<X>>
-KERNEL_INLINE GradientRow<X> gradient_row(const LayerNormBackward& a, std::int64_t row,
-                                          bool needs_input) {
-  GradientRow<X> r = {};
-  r.g = static_cast<const X*>(a.grad_output) + row * a.grad_output_row_stride;
-  if (a.grad_input != nullptr) r.grad_input = static_cast<X*>(a.grad_input) + row * a.cols;
-  if (needs_input) {
-    r.x = static_cast<const X*>(a.input) + row * a.row_stride;
-    // Not with_one_nan(): GCC 12 then keeps the sums of the float32 loop in memory, 1.1 times the
-    // time.
-    const T mean = static_cast<const T*>(a.mean)[row];
-    const T rstd = static_cast<const T*>(a.rstd)[row];
-    r.mean = mean == mean ? mean : T(NAN);
-    r.rstd = rstd == rstd ? rstd : T(NAN);
-  }
-  return r;
-}
-
-/// Numbers that the first pass leaves of a tile of rows of one chunk for the second, if kKept<X>.
+/// Whether the first pass leaves its numbers of short rows for the second. AVX2 converts them again
+/// in less time: it stores 32 bytes a cycle.
+template <class X>
+constexpr bool kKeptGradients = kKept<X> && kRegisterBytes != 32;
+/// Numbers that the first pass leaves of a tile of rows of one chunk for the second.
 /// With twice as many, 16-bit backward at 4096 x 768 takes 1.3 times as long: two tiles' are a
 /// third of a first-level cache.
 constexpr std::int64_t kMostKeptGradients = 1024;
@@ -88,64 +103,65 @@ KERNEL_INLINE GradientSums<T> gradient_pass_over_chunk(
     const T* weight, T* weight_sums, T* bias_sums, Ahead ahead, KeptGradients<T>& left,
     const KeptGradients<T>& found, std::int64_t at) {
   using V = Vector<T>;
-  V sum_x0(T(0));
-  V sum_h(T(0));
-  V sum_h_x0(T(0));
+  Sum<T> sum_x0;
+  Sum<T> sum_h;
+  Sum<T> sum_h_x0;
   for_vectors<T>(chunk.cols, [&](std::int64_t i, auto part) KERNEL_LAMBDA {
     const std::int64_t col = chunk.begin + i;
     V w(T(0));
-    if constexpr (kInput) w = load(weight + i, Whole{});
+    if constexpr (kInput) w = load(weight + i, whole(part));
     if constexpr (kSum) {
       const GradientRow<X>& r = *summed;
-      prefetch_to_read<2>(r.x + ahead.x + col);
-      prefetch_to_read<2>(r.g + ahead.g + col);
+      prefetch_to_read<2>(r.x + ahead.x + col, part);
+      prefetch_to_read<2>(r.g + ahead.g + col, part);
       const V x0 = keep<X>(normalise_stored(load(r.x + col, part), V(r.mean), V(r.rstd)), part);
       if constexpr (kKeep) {
-        store(left.centred + at + i, load(r.x + col, part) - V(r.mean), Whole{});
+        store(left.centred + at + i, load(r.x + col, part) - V(r.mean), whole(part));
       }
-      sum_x0 = sum_x0 + x0;
+      sum_x0[part] = sum_x0[part] + x0;
       if constexpr (kInput || kKeep) {
         const V g = load(r.g + col, part);
-        if constexpr (kKeep) store(left.g + at + i, g, Whole{});
+        if constexpr (kKeep) store(left.g + at + i, g, whole(part));
         const V h = g * w;
-        sum_h = sum_h + h;
-        sum_h_x0 = fma(h, x0, sum_h_x0);
+        sum_h[part] = sum_h[part] + h;
+        sum_h_x0[part] = fma(h, x0, sum_h_x0[part]);
       }
     }
     if (count == 0) return;
     V weight_sum(T(0));
     V bias_sum(T(0));
-    if (weight_sums != nullptr) weight_sum = load(weight_sums + col, Whole{});
-    if (bias_sums != nullptr) bias_sum = load(bias_sums + col, Whole{});
+    if (weight_sums != nullptr) weight_sum = load(weight_sums + col, whole(part));
+    if (bias_sums != nullptr) bias_sum = load(bias_sums + col, whole(part));
     for (std::int64_t row = 0; row < count; ++row) {
       const GradientRow<X>& r = applied[row];
       const std::int64_t from = at + row * padded_cols(chunk.cols) + i;
-      const V g = kKeep ? load(found.g + from, Whole{}) : load(r.g + col, part);
+      const V g = kKeep ? load(found.g + from, whole(part)) : load(r.g + col, part);
       bias_sum = bias_sum + g;
       if (!kInput && weight_sums == nullptr) continue;
       const V x_hat =
-          kKeep
-              ? normalise(load(found.centred + from, Whole{}), V(T(0)), V(r.rstd), V(-r.average.x0))
-              : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
+          kKeep ? normalise(load(found.centred + from, whole(part)), V(T(0)), V(r.rstd),
+                            V(-r.average.x0))
+                : normalise(load(r.x + col, part), V(r.mean), V(r.rstd), V(-r.average.x0));
       weight_sum = fma(g, x_hat, weight_sum);
       if constexpr (kInput) {
-        if (kStore != Store::streamed) prefetch_to_write(r.grad_input + ahead.grad_input + col);
+        if (kStore != Store::streamed)
+          prefetch_to_write(r.grad_input + ahead.grad_input + col, part);
         store<kStore>(r.grad_input + col,
                       input_gradient(g * w, x_hat, V(r.average.h), V(r.average.h_x_hat), V(r.rstd)),
                       part);
       }
     }
-    if (weight_sums != nullptr) store(weight_sums + col, weight_sum, Whole{});
-    if (bias_sums != nullptr) store(bias_sums + col, bias_sum, Whole{});
+    if (weight_sums != nullptr) store(weight_sums + col, weight_sum, whole(part));
+    if (bias_sums != nullptr) store(bias_sums + col, bias_sum, whole(part));
   });
-  return {total(sum_x0), total(sum_h), total(sum_h_x0)};
+  return {sum_x0.total(), sum_h.total(), sum_h_x0.total()};
 }
 
 template <class T>
 void clear(T* sums, Chunk chunk) {
   if (sums == nullptr) return;
-  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto) KERNEL_LAMBDA {
-    store(sums + chunk.begin + col, Vector<T>(T(0)), Whole{});
+  for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
+    store(sums + chunk.begin + col, Vector<T>(T(0)), whole(part));
   });
 }
 
@@ -156,7 +172,9 @@ constexpr std::int64_t kMostGradientTileRows = 32;
 constexpr std::int64_t kGradientTileBytes = 131072;
 /// Rows of so few columns take one pass at a time, and the second reads a tile's rows together, so
 /// that the sums of a column are loaded and stored once: 65536 x 64 takes 0.85 of the time so.
-constexpr std::int64_t kNarrowGradientRow = 256;
+/// float32 rows of 128 and 256 columns take 1.15 times as long (EPYC).
+template <class X>
+constexpr std::int64_t kNarrowGradientRow = sizeof(X) == 2 ? 256 : 64;
 /// Elements between fetching a line into the second-level cache and using it, in rows of one chunk.
 /// Into the first-level cache, where the tiles' numbers are, 16 bits take 1.2 times as long.
 constexpr std::int64_t kGradientReadAhead = 4096;
@@ -165,7 +183,7 @@ template <class X, bool kKeep>
 KERNEL_INLINE std::int64_t gradient_tile_rows(std::int64_t cols) {
   constexpr std::int64_t kBytes = sizeof(X);
   const std::int64_t rows = cols > kChunkCols ? kGradientTileBytes / (2 * cols * kBytes)
-                            : !kKeep          ? (cols <= kNarrowGradientRow ? 8 : 2)
+                            : !kKeep          ? (cols <= kNarrowGradientRow<X> ? 8 : 2)
                                               : kMostKeptGradients / padded_cols(cols);
   return rows < 1 ? 1 : rows < kMostGradientTileRows ? rows : kMostGradientTileRows;
 }
@@ -188,7 +206,7 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
     const std::int64_t tile = gradient_tile_rows<X, kKeep>(cols);
     const std::int64_t rows_ahead = kGradientReadAhead / cols;
     const Ahead tile_ahead{tile * a.grad_output_row_stride, tile * a.row_stride, kWriteAhead};
-    const bool together = needs_input && cols > kNarrowGradientRow;
+    const bool together = needs_input && cols > kNarrowGradientRow<X>;
     GradientRow<X> rows[2][kMostGradientTileRows];
     GradientSums<T> sums[kMostGradientTileRows];
     KeptGradients<T> kept[2];
@@ -208,8 +226,7 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
       const GradientRow<X>* const now = rows[side ^ 1];
       KeptGradients<T>& left = kept[side];
       const KeptGradients<T>& found = kept[side ^ 1];
-      for (std::int64_t r = 0; r < summed; ++r)
-        next[r] = gradient_row<X>(a, begin + r, needs_input);
+      for (std::int64_t r = 0; r < summed; ++r) next[r].start(a, begin + r, needs_input);
       for (std::int64_t i = 0; i < chunks; ++i) {
         const Chunk chunk = chunk_of(cols, i);
         if (kInput && (chunks > 1 || weight == nullptr)) {
@@ -247,16 +264,21 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
                                           summed * padded_cols(cols));
         }
       }
+      for (std::int64_t r = 0; r < (together ? applied : summed); ++r) {
+        (together ? now : next)[r].settle_nan({0, cols});
+      }
       applied = together ? summed : 0;
     }
   };
   if constexpr (kInput) {
-    if (streamed) {
+    // Only whole lines: two stores to a line, apart, take up to twice the time of cached ones
+    // (AVX2).
+    if (streamed && kRegisterBytes == 64) {
       run_tiles.template operator()<false, Store::streamed>();
       return finish_streams();
     }
-    if (kKept<X> && cols <= kMostKeptGradients) {
-      return run_tiles.template operator()<kKept<X>, Store::cached>();
+    if (kKeptGradients<X> && cols <= kMostKeptGradients) {
+      return run_tiles.template operator()<kKeptGradients<X>, Store::cached>();
     }
   }
   run_tiles.template operator()<false, Store::cached>();
@@ -275,7 +297,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
   const std::int64_t chunks = chunks_in(a.cols);
   const std::int64_t count = end - begin;
   GradientRow<X> rows[kMostSharedRows];
-  for (std::int64_t r = 0; r < count; ++r) rows[r] = gradient_row<X>(a, begin + r, needs_input);
+  for (std::int64_t r = 0; r < count; ++r) rows[r].start(a, begin + r, needs_input);
   const auto weight_of = [&](Chunk chunk, Buffer<T>& buffer) {
     return parameter_of<X>(a.weight, a.weight_dtype, chunk, T(1), buffer);
   };
@@ -308,6 +330,7 @@ void backward_rows_shared(const LayerNormBackward& a, std::int64_t begin, std::i
     for (std::int64_t r = 0; r < count; ++r) {
       gradient_pass_over_chunk<false, kInput, false, Store::cached>(
           rows, rows + r, 1, chunk, weight, weight_sums, bias_sums, next_row, none, none, 0);
+      rows[r].settle_nan(chunk);
     }
   });
 }
@@ -318,7 +341,7 @@ void merge_chunk(const T* sums, std::int64_t blocks, std::int64_t cols, Chunk ch
     const std::int64_t col = chunk.begin + i;
     Vector<T> sum(T(0));
     for (std::int64_t block = 0; block < blocks; ++block) {
-      sum = sum + load(sums + block * padded_cols(cols) + col, Whole{});
+      sum = sum + load(sums + block * padded_cols(cols) + col, whole(part));
     }
     store_from<X>(gradient + col, sum, part);
   });

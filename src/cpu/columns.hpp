@@ -24,30 +24,38 @@ KERNEL_INLINE Chunk chunk_of(std::int64_t cols, std::int64_t index) {
   return {begin, cols - begin < kChunkCols ? cols - begin : kChunkCols};
 }
 
-/// Calls body(col, part) for every vector of `cols` columns; part says which of them exist.
+/// Calls body(col, part) for every vector of `cols` columns: a piece of the block at col.
 template <class T, class Body>
 KERNEL_INLINE void for_vectors(std::int64_t cols, Body body) {
   std::int64_t col = 0;
-  for (; col + kLanes<T> <= cols; col += kLanes<T>) body(col, Whole{});
-  if (col < cols) body(col, First{static_cast<int>(cols - col)});
+  for (; col + kLanes<T> <= cols; col += kLanes<T>) {
+    for_pieces([&](Whole w) KERNEL_LAMBDA { body(col, w); });
+  }
+  const int count = static_cast<int>(cols - col);
+  for_pieces([&](Whole w) KERNEL_LAMBDA {
+    if (w.piece * kRegisterLanes<T> < count) body(col, First{w.piece, count});
+  });
 }
 
-/// The same two vectors at a time, pair(col), as long as there are two, so that their sums need not
-/// wait for each other.
+/// The same two blocks at a time, pair(col, part), as long as there are two, so that their sums
+/// need not wait for each other.
 template <class T, class Pair, class Body>
 KERNEL_INLINE void for_vector_pairs(std::int64_t cols, Pair pair, Body body) {
   const std::int64_t paired = cols / (2 * kLanes<T>)*(2 * kLanes<T>);
-  for (std::int64_t col = 0; col < paired; col += 2 * kLanes<T>) pair(col);
+  for (std::int64_t col = 0; col < paired; col += 2 * kLanes<T>) {
+    for_pieces([&](Whole w) KERNEL_LAMBDA { pair(col, w); });
+  }
   for_vectors<T>(cols - paired,
                  [&](std::int64_t col, auto part) KERNEL_LAMBDA { body(paired + col, part); });
 }
 
-/// Asks for the cache lines of a vector of elements: to be read, in the first- or second-level
-/// cache, or to be written soon. Where rows come from beyond that cache, the passes over a row
-/// would otherwise wait for memory in turns: forward at 4096 x 768 and 65536 x 64 takes 1.3 times
-/// as long without.
-template <int kCache, class Element>
-KERNEL_INLINE void prefetch_to_read(const Element* p) {
+/// Asks for the cache lines of a block of elements, with its first piece: to be read, in the first-
+/// or second-level cache, or to be written soon. Where rows come from beyond that cache, the passes
+/// over a row would otherwise wait for memory in turns: forward at 4096 x 768 and 65536 x 64
+/// takes 1.3 times as long without.
+template <int kCache, class Element, class Part>
+KERNEL_INLINE void prefetch_to_read(const Element* p, Part part) {
+  if (part.piece != 0) return;
   constexpr int kPerLine = 64 / sizeof(Element);
   for (int i = 0; i < kLanes<Compute<Element>>; i += kPerLine) {
     __builtin_prefetch(p + i, 0, 4 - kCache);
@@ -56,8 +64,9 @@ KERNEL_INLINE void prefetch_to_read(const Element* p) {
 /// Elements between fetching a line and writing it, in rows of one chunk. At 1024, float32 backward
 /// takes 1.2 times as long at 128 x 1024, 1.1 at 4096 x 1000, and nothing is faster.
 constexpr std::int64_t kWriteAhead = 512;
-template <class Element>
-KERNEL_INLINE void prefetch_to_write(Element* p) {
+template <class Element, class Part>
+KERNEL_INLINE void prefetch_to_write(Element* p, Part part) {
+  if (part.piece != 0) return;
   constexpr int kPerLine = 64 / sizeof(Element);
   for (int i = 0; i < kLanes<Compute<Element>>; i += kPerLine) __builtin_prefetch(p + i, 1);
 }
@@ -86,31 +95,37 @@ KERNEL_INLINE void with_element(Dtype dtype, F f) {
 template <class Element>
 constexpr bool kInOrder = column_of<Element>(1) == 1;
 
+/// Calls f(lane, column) for the lanes of a piece whose column exists.
+template <class Element, class Part, class F>
+KERNEL_INLINE void for_lanes(Part part, F f) {
+  using T = Compute<Element>;
+  for (int i = 0; i < kRegisters; ++i) {
+    for (int j = 0; j < kRegisterLanes<T>; ++j) {
+      const int lane = lane_of<T>(i, j, part);
+      if (exists(column_of<Element>(lane), part)) f(lane, column_of<Element>(lane));
+    }
+  }
+}
+
 template <class Element, class From, class Part>
 KERNEL_INLINE Vector<Compute<Element>> load_for(const From* p, Part part) {
-  using T = Compute<Element>;
   if constexpr (kInOrder<Element> || sizeof(From) == sizeof(Element)) {
     return load(p, part);
   } else {
-    T columns[kLanes<T>];
-    T lanes[kLanes<T>];
-    store(columns, load(p, part), Whole{});
-    for (int i = 0; i < kLanes<T>; ++i) lanes[i] = columns[column_of<Element>(i)];
-    return load(lanes, Whole{});
+    From lanes[kLanes<From>] = {};
+    for_lanes<Element>(part, [&](int lane, int column) { lanes[lane] = p[column]; });
+    return load(lanes, whole(part));
   }
 }
 
 template <class Element, class To, class Part>
 KERNEL_INLINE void store_from(To* p, Vector<Compute<Element>> v, Part part) {
-  using T = Compute<Element>;
   if constexpr (kInOrder<Element> || sizeof(To) == sizeof(Element)) {
     store(p, v, part);
   } else {
-    T columns[kLanes<T>];
-    T lanes[kLanes<T>];
-    store(lanes, v, Whole{});
-    for (int i = 0; i < kLanes<T>; ++i) columns[column_of<Element>(i)] = lanes[i];
-    store(p, load(columns, Whole{}), part);
+    To lanes[kLanes<To>];
+    store(lanes, v, whole(part));
+    for_lanes<Element>(part, [&](int lane, int column) { p[column] = lanes[lane]; });
   }
 }
 
@@ -144,7 +159,7 @@ template <class Element, class T = Compute<Element>>
 const T* parameter_of(const void* data, Dtype dtype, Chunk chunk, T absent, Buffer<T>& buffer) {
   const auto fill = [&](auto vector_at) KERNEL_LAMBDA {
     for_vectors<T>(chunk.cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-      store(buffer.columns + col, vector_at(col, part), Whole{});
+      store(buffer.columns + col, vector_at(col, part), whole(part));
     });
     return buffer.columns;
   };

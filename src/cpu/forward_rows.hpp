@@ -1,7 +1,7 @@
 // The forward pass over rows, a tile of them at a time: sums about a shift, then outputs while the
 // tile is still in cache. The sums of one tile and the outputs of the one before run together.
 // math/layer_norm.hpp has the formula. Figures: one thread, interleaved with the other choice,
-// 2026-11-30, on the machine of tests/performance/results/cpu.md.
+// 2026-11-30, on the Xeon of tests/performance/results/cpu.md where they do not say EPYC.
 #pragma once
 
 #include "cpu/forward_statistics.hpp"
@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kTileElements = 2048;
 /// Bytes of a tile of longer rows: two of them and their outputs in the second-level cache.
 constexpr std::int64_t kLongTileBytes = 131072;
-/// Rows of so few columns take their sums and their outputs one after the other: 16 bits at
-/// 65536 x 64 take 0.85 of the time so.
+/// 16-bit rows of so few columns take their sums and their outputs one after the other: 65536 x 64
+/// takes 0.85 of the time so. float32, more traffic and less arithmetic, takes 1.1 times (EPYC).
 constexpr std::int64_t kNarrowRow = 128;
 /// Elements between fetching a line into the first-level cache and using it, in rows of one chunk.
 /// 4096 of them, into the second-level cache, cost 16 bits at 4096 x 768 1.03 times the time.
@@ -66,16 +66,16 @@ KERNEL_INLINE void apply_to_columns(Vector<T> v, T shift, RowStatistics<T> s, co
   V offset(s.offset);
   if constexpr (sizeof(X) > 2) offset = fine_offset(v, V(shift), V(s.rstd_tail), offset);
   const V x_hat = normalise(v, V(shift), V(s.rstd), offset);
-  store<kStore>(y, fma(x_hat, load(weight, Whole{}), load(bias, Whole{})), part);
+  store<kStore>(y, fma(x_hat, load(weight, whole(part)), load(bias, whole(part))), part);
 }
-template <class X, class T = Compute<X>>
+template <Store kStore, class X, class T = Compute<X>>
 __attribute__((noinline)) void apply_to_chunk(const X* x, X* y, const Parameters<X>& parameters,
                                               std::int64_t cols, RowStatistics<T> s) {
   const T* const weight = parameters.weight;
   const T* const bias = parameters.bias;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
-    apply_to_columns<Store::cached>(load(x + col, part) * Vector<T>(s.scale), s.shift, s,
-                                    weight + col, bias + col, y + col, part);
+    apply_to_columns<kStore>(load(x + col, part) * Vector<T>(s.scale), s.shift, s, weight + col,
+                             bias + col, y + col, part);
   });
 }
 
@@ -104,30 +104,31 @@ struct Applied {
 template <bool kSum, bool kApply, bool kKeep, Store kStore, class X, class T = Compute<X>>
 KERNEL_INLINE ShiftedSums<T> pass_over_chunk(Summed<X> summed, Applied<X> applied,
                                              std::int64_t cols) {
-  Vector<T> s1(T(0));
-  Vector<T> s2(T(0));
+  Sum<T> s1;
+  Sum<T> s2;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
     if constexpr (kSum) {
-      prefetch_to_read<1>(summed.x + summed.ahead + col);
+      prefetch_to_read<1>(summed.x + summed.ahead + col, part);
       const Vector<T> d = keep<X>(load(summed.x + col, part) - Vector<T>(summed.shift), part);
-      if constexpr (kKeep) store(summed.left + col, d, Whole{});
-      s1 = s1 + d;
-      s2 = fma(d, d, s2);
+      if constexpr (kKeep) store(summed.left + col, d, whole(part));
+      s1[part] = s1[part] + d;
+      s2[part] = fma(d, d, s2[part]);
     }
     if constexpr (kApply) {
-      if constexpr (kStore != Store::streamed) prefetch_to_write(applied.y + applied.ahead + col);
+      if constexpr (kStore != Store::streamed)
+        prefetch_to_write(applied.y + applied.ahead + col, part);
       const auto apply = [&](Vector<T> v, T shift) KERNEL_LAMBDA {
         apply_to_columns<kStore>(v, shift, applied.statistics, applied.weight + col,
                                  applied.bias + col, applied.y + col, part);
       };
       if constexpr (kKeep) {
-        apply(load(applied.found + col, Whole{}), T(0));
+        apply(load(applied.found + col, whole(part)), T(0));
       } else {
         apply(load(applied.x + col, part), applied.statistics.shift);
       }
     }
   });
-  return {folded(s1), folded(s2)};
+  return {s1.folded(), s2.folded()};
 }
 
 /// A chunk of `sum_rows` rows of one tile, whose moments are added to `moments`, together with the
@@ -188,8 +189,9 @@ void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>
   if (kStore == Store::streamed) finish_streams();
   // Of a scaled row, what was written is wrong. Other rows get the same bits again.
   for (std::int64_t r = 0; r < apply_rows; ++r) {
-    apply_to_chunk(to_apply.x + r * row_stride + begin, to_apply.y + r * cols + begin, parameters,
-                   chunk_cols, statistics.of(r));
+    apply_to_chunk<Store::cached>(to_apply.x + r * row_stride + begin,
+                                  to_apply.y + r * cols + begin, parameters, chunk_cols,
+                                  statistics.of(r));
   }
 }
 
@@ -206,7 +208,7 @@ void forward_tiles(const LayerNormForward& a, std::int64_t begin, std::int64_t e
   const std::int64_t cols = a.cols;
   const std::int64_t chunks = chunks_in(cols);
   const std::int64_t tile = tile_rows<X>(cols);
-  const bool together = cols > kNarrowRow;
+  const bool together = cols > kNarrowRow || !kKept<X>;
   Parameters<X> parameters;
   TileMoments<T> moments;
   Tile<X> tiles[2];
@@ -238,19 +240,20 @@ void forward_tiles(const LayerNormForward& a, std::int64_t begin, std::int64_t e
 
 template <class X>
 void forward_rows(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bool streamed) {
-  if (streamed) {
-    forward_tiles<false, Store::streamed, X>(a, begin, end);
-    return finish_streams();
-  }
-  if (a.cols <= kChunkCols) return forward_tiles<kKept<X>, Store::cached, X>(a, begin, end);
-  forward_tiles<false, Store::cached, X>(a, begin, end);
+  const auto run = [&]<Store kStore>() {
+    if (a.cols <= kChunkCols) return forward_tiles<kKept<X>, kStore, X>(a, begin, end);
+    forward_tiles<false, kStore, X>(a, begin, end);
+  };
+  if (!streamed) return run.template operator()<Store::cached>();
+  run.template operator()<Store::streamed>();
+  finish_streams();
 }
 
 /// The moments of all chunks of all rows, then the outputs: two rounds of tasks, in the second of
 /// which a chunk's weight and bias are read once for all rows.
 template <class X>
 void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
-                         void* chunk_sums, const ParallelFor& threads) {
+                         void* chunk_sums, const ParallelFor& threads, bool streamed) {
   using T = Compute<X>;
   static_assert(sizeof(Moments<T>) <= kChunkSumsBytes);
   const T eps = with_one_nan(static_cast<T>(a.eps));
@@ -275,10 +278,13 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
     const Chunk chunk = chunk_of(a.cols, i);
     Parameters<X> parameters;
     parameters.read(a, chunk);
+    const auto apply =
+        streamed ? apply_to_chunk<Store::streamed, X> : apply_to_chunk<Store::cached, X>;
     for (std::int64_t r = 0; r < rows; ++r) {
-      apply_to_chunk(x + r * a.row_stride + chunk.begin, y + r * a.cols + chunk.begin, parameters,
-                     chunk.cols, statistics[r]);
+      apply(x + r * a.row_stride + chunk.begin, y + r * a.cols + chunk.begin, parameters,
+            chunk.cols, statistics[r]);
     }
+    if (streamed) finish_streams();
   });
 }
 
@@ -287,9 +293,9 @@ void forward(const LayerNormForward& a, std::int64_t begin, std::int64_t end, bo
 }
 
 void forward_shared(const LayerNormForward& a, std::int64_t begin, std::int64_t end,
-                    void* chunk_sums, const ParallelFor& threads) {
+                    void* chunk_sums, const ParallelFor& threads, bool streamed) {
   with_element(a.input_dtype, [&](auto x) {
-    forward_rows_shared<decltype(x)>(a, begin, end, chunk_sums, threads);
+    forward_rows_shared<decltype(x)>(a, begin, end, chunk_sums, threads, streamed);
   });
 }
 

@@ -28,27 +28,29 @@ KERNEL_INLINE void totals_of_rows(Register<T>* sums, std::int64_t rows, T* total
     return;
   }
   for (std::int64_t r = rows; r < kMostTileRows<T>; ++r) sums[r] = Register<T>{};
-  store(totals_of, by_register<T>([&](int i) KERNEL_LAMBDA {
-          return totals<T>(sums + i * kRegisterLanes<T>);
-        }),
-        Whole{});
+  for_pieces([&](Whole w) KERNEL_LAMBDA {
+    store(totals_of, by_register<T>([&](int i) KERNEL_LAMBDA {
+            return totals<T>(sums + lane_of<T>(i, 0, w));
+          }),
+          w);
+  });
 }
 
 /// Sum of some columns of a row.
 template <class X, class T = Compute<X>>
 KERNEL_INLINE Register<T> sum_of_columns(const X* x, std::int64_t cols) {
-  using V = Vector<T>;
-  V even(T(0));
-  V odd(T(0));
-  const auto take = [&](std::int64_t col, auto part) KERNEL_LAMBDA { return load(x + col, part); };
+  Sum<T> even;
+  Sum<T> odd;
   for_vector_pairs<T>(
       cols,
-      [&](std::int64_t col) KERNEL_LAMBDA {
-        even = even + take(col, Whole{});
-        odd = odd + take(col + kLanes<T>, Whole{});
+      [&](std::int64_t col, Whole w) KERNEL_LAMBDA {
+        even[w] = even[w] + load(x + col, w);
+        odd[w] = odd[w] + load(x + col + kLanes<T>, w);
       },
-      [&](std::int64_t col, auto part) KERNEL_LAMBDA { even = even + take(col, part); });
-  return folded(even + odd);
+      [&](std::int64_t col, auto part)
+          KERNEL_LAMBDA { even[part] = even[part] + load(x + col, part); });
+  for_pieces([&](Whole w) KERNEL_LAMBDA { even[w] = even[w] + odd[w]; });
+  return even.folded();
 }
 
 /// Columns of a chunk whose average is its shift: all, but for 16-bit rows the first vector is
@@ -81,10 +83,10 @@ struct TileMoments {
     tail[row] = m.tail;
     m2[row] = m.m2;
   }
-  KERNEL_INLINE void set_all(Moments<Vector<T>> m) {
-    store(head, m.head, Whole{});
-    store(tail, m.tail, Whole{});
-    store(m2, m.m2, Whole{});
+  KERNEL_INLINE void set(Whole w, Moments<Vector<T>> m) {
+    store(head, m.head, w);
+    store(tail, m.tail, w);
+    store(m2, m.m2, w);
   }
 };
 
@@ -115,8 +117,10 @@ struct TileSums {
     totals_of_rows(s2, rows, total_s2);
     const T n = static_cast<T>(chunk.cols);
     if (chunk.begin == 0 && in_lanes<T>(rows)) {
-      return moments.set_all(moments_of(load(shift, Whole{}), load(total_s1, Whole{}),
-                                        load(total_s2, Whole{}), V(T(1) / n)));
+      return for_pieces([&](Whole w) KERNEL_LAMBDA {
+        moments.set(w,
+                    moments_of(load(shift, w), load(total_s1, w), load(total_s2, w), V(T(1) / n)));
+      });
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       const Moments<T> m = moments_of(shift[r], total_s1[r], total_s2[r], T(1) / n);
@@ -142,14 +146,14 @@ template <class X, class T = Compute<X>>
 KERNEL_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols) {
   const std::int64_t some = shift_cols<X>(cols);
   const T shift = total<T>(sum_of_columns(x, some)) * (T(1) / static_cast<T>(some));
-  Vector<T> s1(T(0));
-  Vector<T> s2(T(0));
+  Sum<T> s1;
+  Sum<T> s2;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
     const Vector<T> d = keep<X>(load(x + col, part) - Vector<T>(shift), part);
-    s1 = s1 + d;
-    s2 = fma(d, d, s2);
+    s1[part] = s1[part] + d;
+    s2[part] = fma(d, d, s2[part]);
   });
-  return moments_of(shift, total(s1), total(s2), T(1) / static_cast<T>(cols));
+  return moments_of(shift, s1.total(), s2.total(), T(1) / static_cast<T>(cols));
 }
 
 template <class X, class T = Compute<X>>
@@ -212,15 +216,17 @@ KERNEL_INLINE bool statistics_of_rows(const X* x, std::int64_t row_stride, std::
     }
     if (ordinary) [[likely]] {
       const T n = static_cast<T>(cols);
-      const V tail = load(moments.tail, Whole{});
-      const V variance = variance_of(load(moments.m2, Whole{}), V(n), V(T(1) / n));
-      const HeadAndTail<V> root = inverse_root(variance + V(eps));
-      store(statistics.scale, V(T(1)), Whole{});
-      store(statistics.shift, load(moments.head, Whole{}), Whole{});
-      store(statistics.tail, tail, Whole{});
-      store(statistics.rstd, root.head, Whole{});
-      store(statistics.rstd_tail, root.tail, Whole{});
-      store(statistics.offset, -tail * root.head, Whole{});
+      for_pieces([&](Whole w) KERNEL_LAMBDA {
+        const V tail = load(moments.tail, w);
+        const V variance = variance_of(load(moments.m2, w), V(n), V(T(1) / n));
+        const HeadAndTail<V> root = inverse_root(variance + V(eps));
+        store(statistics.scale, V(T(1)), w);
+        store(statistics.shift, load(moments.head, w), w);
+        store(statistics.tail, tail, w);
+        store(statistics.rstd, root.head, w);
+        store(statistics.rstd_tail, root.tail, w);
+        store(statistics.offset, -tail * root.head, w);
+      });
       return true;
     }
   }

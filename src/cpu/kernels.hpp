@@ -43,7 +43,7 @@ struct Kernels {
   /// The same for up to kMostSharedRows rows, their chunks shared out to threads. chunk_sums has
   /// room for kChunkSumsBytes of each chunk of each row.
   void (*forward_shared)(const LayerNormForward&, std::int64_t begin, std::int64_t end,
-                         void* chunk_sums, const ParallelFor&);
+                         void* chunk_sums, const ParallelFor&, bool streamed);
   void (*backward_shared)(const LayerNormBackward&, std::int64_t begin, std::int64_t end,
                           PartialSums, void* chunk_sums, const ParallelFor&);
 

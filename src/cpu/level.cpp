@@ -1,9 +1,8 @@
 // Which kernels run on this machine.
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "cpu/kernels.hpp"
 
@@ -63,11 +62,10 @@ const Kernels& kernels() {
 
 std::size_t last_level_cache_bytes() {
   static const std::size_t bytes = [] {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    const long known = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (known > 0) return static_cast<std::size_t>(known);
-#endif
-    return std::size_t{1} << 26;  // no common machine's share of it is larger
+    // Not sysconf: on AMD it adds up all caches of a socket (EPYC: 256 MiB for one of 32).
+    std::size_t kib = 0;
+    std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> kib;
+    return kib > 0 ? kib << 10 : std::size_t{1} << 26;  // few machines' share of it is larger
   }();
   return bytes;
 }

@@ -243,6 +243,26 @@ TEST(CpuBackward, NanStaysInItsRowOfGradInput) {
   }
 }
 
+TEST(CpuBackward, NanRowsHaveTheSameBitsAnywhere) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Dtype dtype : kDtypes) {
+    for (const std::int64_t cols : {70, 300, 1000, 5000, 70000}) {
+      Problem p(cols < 70000 ? 41 : 3, cols, dtype);
+      Forward f(p);  // of clean rows: a NaN among the statistics would be the same for all
+      p.x.set(0, 3, std::copysign(nan, -1));
+      p.x.set(0, 69, nan);
+      for (std::int64_t r = 0; r < p.rows; ++r) {
+        std::memcpy(const_cast<void*>(p.x.row(r)), p.x.row(0), p.x.row_bytes());
+        std::memcpy(const_cast<void*>(p.g.row(r)), p.g.row(0), p.g.row_bytes());
+      }
+      const Backward b(p, f);
+      for (std::int64_t r = 1; r < p.rows; ++r) {
+        EXPECT_TRUE(same_bits(b.grad_input, 0, b.grad_input, r)) << cols << " " << r;
+      }
+    }
+  }
+}
+
 TEST(CpuBackward, NanOfAnyPayloadStaysNan) {
   constexpr std::uint32_t kAllOnes = 0xffffffffu;  // rounded to 16 bits by addition: no NaN
   for (const Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16}) {
