@@ -50,18 +50,22 @@ __global__ void __launch_bounds__(
 #pragma unroll
     for (int u = 0; u < kRows; ++u) segment.load(row_of(first, u), rows[u]);
   };
-  // By the first wave. Of rows that do not exist no message will come, and nothing is needed.
+  // By the first wave. Of a row that does not exist no message comes, and all sums are zero.
   const bool is_first_wave = threadIdx.x < kWave;
   int turn = 0;
   const auto look = [&](std::int64_t first, auto& words) SIMPLE_LAYERNORM_INLINED {
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) words[u] = exchange.look(min(row_of(first, u), a.rows - 1));
+    for (int u = 0; u < kRows; ++u) {
+      const std::int64_t row = row_of(first, u);
+      if (row < a.rows) words[u] = exchange.look(row);
+    }
   };
   const auto receive = [&](std::int64_t first, auto& words) SIMPLE_LAYERNORM_INLINED {
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
-      float s[3];
-      exchange.receive(min(row_of(first, u), a.rows - 1), words[u], s);
+      const std::int64_t row = row_of(first, u);
+      float s[3] = {};
+      if (row < a.rows) exchange.receive(row, words[u], s);
       if (threadIdx.x == 0) received[turn][u] = gradient_averages(s[0], s[1], s[2], inverse_n);
     }
   };

@@ -48,7 +48,9 @@ MISTAKES = [
     Mistake("padding added up", r"(?:columns_\.)?holds\(k\) \? (first|second) : 0\.0f", r"\1"),
     Mistake("row stride dropped", r"\ba\.(grad_output_)?row_stride;", "a.cols;"),
     Mistake("row stride dropped", r"(?<=row \* )(grad_output_)?row_stride_", "cols_"),
-    Mistake("slot not written", r"if \(lane == 0\) (?=(?:slots_?|scaled)\[)", "if (threadIdx.x == 0) "),
+    Mistake(
+        "slot not written", r"if \(lane == 0\) (?=(?:slots_?|scaled)\[)", "if (threadIdx.x == 0) "
+    ),
     Mistake("slot not written", r"(?<=threadIdx\.x) % kWave(?= == 0\) slots\(\))", ""),
     Mistake("slot read unwritten", r"part < waves \? (.*) : T\(0\)", r"\1"),
     Mistake("eps dropped", r"\(variance \+ scaled_eps\)", "(variance)"),
