@@ -59,12 +59,13 @@ __global__ void __launch_bounds__(kBackwardBlockShapes[kIndex].threads,
 #pragma unroll 1
   for (; row < a.rows; row += step) {
     segment.arrange(row, current);
-    segment.load(row + step, next);
+    segment.load(min(row + step, a.rows - 1), next);
     float s[3];
     segment.sums_of(current, s, Hide(row, 63));
     block.sum(s);
     const auto averages = gradient_averages(s[0], s[1], s[2], inverse_n);
-    segment.template finish<1>(&row, &current, &averages, sums, Hide(row, 62));
+    segment.finish(row, current, averages, sums, Hide(row, 62));
+    segment.write_packs(row, current, true);
     current = next;
   }
   store_block_sums<Segment, kPacks>(segment, sums, partial_sums.weight_row(blockIdx.x),

@@ -55,10 +55,11 @@ __global__ void __launch_bounds__(
   const Segment segment(a, 0, memory);
   const float inverse_n = 1.0f / static_cast<float>(a.cols);
   const int team = threadIdx.x / kLanes;
+  // Lanes must meet in the sums: teams beyond the last row work on it too, but keep nothing.
   const auto row_of = [&](std::int64_t first, int u) { return first + team + u * kTeams; };
   const auto load = [&](std::int64_t first, auto& rows) SIMPLE_LAYERNORM_INLINED {
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) segment.load(row_of(first, u), rows[u]);
+    for (int u = 0; u < kRows; ++u) segment.load(min(row_of(first, u), a.rows - 1), rows[u]);
   };
 
   typename Segment::Sums sums(memory);
@@ -69,7 +70,9 @@ __global__ void __launch_bounds__(
 #pragma unroll 1
   for (; first < a.rows; first += step) {
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) segment.arrange(row_of(first, u), rows[u]);
+    for (int u = 0; u < kRows; ++u) {
+      segment.arrange(min(row_of(first, u), a.rows - 1), rows[u]);
+    }
     load(first + step, next);
     const Hide first_pass(first, 63);
     const Hide second_pass(first, 62);
@@ -85,7 +88,8 @@ __global__ void __launch_bounds__(
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
       const std::int64_t row = row_of(first, u);
-      segment.template finish<1>(&row, &rows[u], &averages[u], sums, second_pass);
+      if (row < a.rows) segment.finish(row, rows[u], averages[u], sums, second_pass);
+      segment.write_packs(row, rows[u], row < a.rows);
       rows[u] = next[u];
     }
   }

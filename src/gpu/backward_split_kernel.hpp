@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(
   for (int u = 0; u < kRows; ++u) previous[u].place(memory, u);
   const auto load = [&](std::int64_t first, auto& rows) SIMPLE_LAYERNORM_INLINED {
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) segment.load(row_of(first, u), rows[u]);
+    for (int u = 0; u < kRows; ++u) segment.load(min(row_of(first, u), a.rows - 1), rows[u]);
   };
   // By the first wave. Of a row that does not exist no message comes, and all sums are zero.
   const bool is_first_wave = threadIdx.x < kWave;
@@ -70,10 +70,19 @@ __global__ void __launch_bounds__(
     }
   };
   const auto finish = [&](std::int64_t first) SIMPLE_LAYERNORM_INLINED {
-    std::int64_t rows[kRows];
+    if constexpr (kRows == 1) {
+      segment.finish(first, previous[0], received[turn][0], sums, Hide(first, 62));
+      segment.write_packs(first, previous[0], true);
+    } else {
+      std::int64_t rows[kRows];
+      bool exist[kRows];
 #pragma unroll
-    for (int u = 0; u < kRows; ++u) rows[u] = row_of(first, u);
-    segment.template finish<kRows>(rows, previous, received[turn], sums, Hide(first, 62));
+      for (int u = 0; u < kRows; ++u) {
+        rows[u] = row_of(first, u);
+        exist[u] = rows[u] < a.rows;
+      }
+      segment.finish_together(rows, exist, previous, received[turn], sums, Hide(first, 62));
+    }
   };
 
   std::int64_t first = group;
@@ -87,7 +96,7 @@ __global__ void __launch_bounds__(
     float s[3 * kRows];
 #pragma unroll
     for (int u = 0; u < kRows; ++u) {
-      segment.arrange(row_of(first, u), current[u]);
+      segment.arrange(min(row_of(first, u), a.rows - 1), current[u]);
       float of_row[3];
       segment.sums_of(current[u], of_row, Hide(first, 63));
 #pragma unroll

@@ -23,14 +23,10 @@ class GradientRows {
       : input_(static_cast<const Element*>(a.input)),
         grad_output_(static_cast<const Grad*>(a.grad_output)),
         grad_input_(static_cast<Element*>(a.grad_input)),
-        rows_(a.rows),
         row_stride_(a.row_stride),
         grad_output_row_stride_(a.grad_output_row_stride),
         cols_(a.cols) {}
 
-  __device__ bool exists(std::int64_t row) const { return row < rows_; }
-  /// The row, or the last one.
-  __device__ std::int64_t nearest(std::int64_t row) const { return min(row, rows_ - 1); }
   __device__ const Element* input(std::int64_t row) const { return input_ + row * row_stride_; }
   __device__ const Grad* grad_output(std::int64_t row) const {
     return grad_output_ + row * grad_output_row_stride_;
@@ -42,7 +38,6 @@ class GradientRows {
   const Element* input_;
   const Grad* grad_output_;
   Element* grad_input_;
-  std::int64_t rows_;
   std::int64_t row_stride_;
   std::int64_t grad_output_row_stride_;
   std::int64_t cols_;

@@ -22,6 +22,23 @@ class Accumulators {
     for (int i = 0; i < kCount; ++i) packs_[i] = Pack{};
   }
 
+  /// Adds g * x_hat and g of pack k.
+  __device__ __forceinline__ void add(int k, const float (&x_hat)[kSize], const float (&g)[kSize]) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      float weight[4], bias[4];
+      expand<float>(weight_of(k, part), weight, {});
+      expand<float>(bias_of(k, part), bias, {});
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        weight[i] = fma(g[part * 4 + i], x_hat[part * 4 + i], weight[i]);
+        bias[i] += g[part * 4 + i];
+      }
+      weight_of(k, part) = compress<float>(weight);
+      bias_of(k, part) = compress<float>(bias);
+    }
+  }
+
   /// Those of pack k.
   __device__ __forceinline__ void get(int k, float (&weight)[kSize], float (&bias)[kSize]) {
 #pragma unroll
@@ -126,18 +143,16 @@ class GradientSegment {
     weight_tail_ = columns_.owns_tail() ? access_.load_weight_tail(columns_.tail_col()) : 0.0f;
   }
 
-  /// Issues the loads of a row. One that does not exist is all zeros, and has no share in any sum.
+  /// Issues the loads of a row.
   __device__ __forceinline__ void load(std::int64_t row, Row& r) const {
-    const bool exists = access_.exists(row);
     const Element* const x = access_.input(row);
     const Grad* const g = access_.grad_output(row);
     if constexpr (Access::kIsAligned) {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
         const std::int64_t col = columns_.col_of(k);
-        const bool holds = exists && columns_.holds(k);
-        r.packs[k] = holds ? load_aligned(x + col) : Pack{};
-        const Grads grads = holds ? Grads::load(g + col) : Grads{};
+        r.packs[k] = columns_.holds(k) ? load_aligned(x + col) : Pack{};
+        const Grads grads = columns_.holds(k) ? Grads::load(g + col) : Grads{};
 #pragma unroll
         for (int i = 0; i < Grads::kCount; ++i) {
           r.packs[kPacks + k * Grads::kCount + i] = grads.packs[i];
@@ -145,19 +160,19 @@ class GradientSegment {
       }
     } else {
       Pack* const g_packs = r.packs + kPacks;
-      unaligned(x, exists).load(r.packs);
-      unaligned(g, exists).load(g_packs);
-      load_elements(x, g, exists, r);
+      unaligned(x).load(r.packs);
+      unaligned(g).load(g_packs);
+      load_elements(x, g, r);
     }
-    r.mean = mean_[access_.nearest(row)];
-    r.rstd = rstd_[access_.nearest(row)];
+    r.mean = mean_[row];
+    r.rstd = rstd_[row];
   }
 
   /// To be called before a loaded row is used, by all lanes of a wave.
   __device__ __forceinline__ void arrange(std::int64_t row, Row& r) const {
     if constexpr (!Access::kIsAligned) {
-      const auto x = unaligned(access_.input(row), access_.exists(row));
-      const auto g = unaligned(access_.grad_output(row), access_.exists(row));
+      const auto x = unaligned(access_.input(row));
+      const auto g = unaligned(access_.grad_output(row));
       Pack* const g_packs = r.packs + kPacks;
       x.arrange(r.packs, r.x_edge);
       g.arrange(g_packs, kGathers ? r.x_edge : r.g_edge, kGathers ? kRole : 0);
@@ -185,12 +200,46 @@ class GradientSegment {
     }
   }
 
-  /// Writes grad_input of kRows rows if they exist, and adds the shares of all in the parameter
-  /// gradients, in order. To be called by all lanes of a wave.
-  template <int kRows, class AnyRow>
-  __device__ __forceinline__ void finish(const std::int64_t* rows, AnyRow* r,
-                                         const GradientAverages<float>* averages, Sums& sums,
+  /// Writes grad_input of a row, or puts it in the input's place for write_packs, and adds the
+  /// row's share of the parameter gradients.
+  template <class AnyRow>
+  __device__ __forceinline__ void finish(std::int64_t row, AnyRow& r,
+                                         const GradientAverages<float>& average, Sums& sums,
                                          Hide hide) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      float x[kSize], g[kSize], h[kSize];
+      expand_row(r, k, x, g, h, hide);
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        x[i] = normalise(x[i], r.mean, r.rstd, -average.x0);
+        h[i] = input_gradient(h[i], x[i], average.h, average.h_x_hat, r.rstd);
+      }
+      if constexpr (!Access::kIsAligned) {
+        r.packs[k] = compress<Element>(h);
+      } else if (columns_.holds(k) && access_.wants_grad_input()) {
+        store_aligned(access_.grad_input(row) + columns_.col_of(k), compress<Element>(h));
+      }
+      sums.add(k, x, g);
+    }
+    const auto [x_tail, g] = tails_of(r);
+    if (!columns_.owns_tail()) return;
+    const float x_hat = normalise(x_tail, r.mean, r.rstd, -average.x0);
+    if (access_.wants_grad_input()) {
+      gpu::store(access_.grad_input(row) + columns_.tail_col(),
+                 input_gradient(g * weight_tail_, x_hat, average.h, average.h_x_hat, r.rstd));
+    }
+    sums.weight_tail = fma(g, x_hat, sums.weight_tail);
+    sums.bias_tail += g;
+  }
+
+  /// The same for several aligned rows, whose sums are fetched and put back once. Rows that do not
+  /// exist have no share, and are not written.
+  template <int kRows, class AnyRow>
+  __device__ __forceinline__ void finish_together(const std::int64_t (&rows)[kRows],
+                                                  const bool (&exist)[kRows], AnyRow (&r)[kRows],
+                                                  const GradientAverages<float> (&averages)[kRows],
+                                                  Sums& sums, Hide hide) const {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       float weight[kSize], bias[kSize];
@@ -205,29 +254,28 @@ class GradientSegment {
         for (int i = 0; i < kSize; ++i) {
           x[i] = normalise(x[i], r[u].mean, r[u].rstd, -average.x0);
           h[i] = input_gradient(h[i], x[i], average.h, average.h_x_hat, r[u].rstd);
-          weight[i] = fma(g[i], x[i], weight[i]);
-          bias[i] += g[i];
+          const float share = exist[u] ? g[i] : 0.0f;
+          weight[i] = fma(share, x[i], weight[i]);
+          bias[i] += share;
         }
         gradients[u] = compress<Element>(h);
       }
       sums.put(k, weight, bias);
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
-        if constexpr (!Access::kIsAligned) {
-          r[u].packs[k] = gradients[u];  // to be moved to where they belong
-        } else if (columns_.holds(k) && access_.wants_grad_input() && access_.exists(rows[u])) {
+        if (columns_.holds(k) && access_.wants_grad_input() && exist[u]) {
           store_aligned(access_.grad_input(rows[u]) + columns_.col_of(k), gradients[u]);
         }
       }
     }
-#pragma unroll
-    for (int u = 0; u < kRows; ++u) {
-      finish_tail(rows[u], r[u], averages[u], sums);
-      if constexpr (!Access::kIsAligned) {
-        if (access_.wants_grad_input()) {
-          unaligned(access_.grad_input(rows[u]), true).store(r[u].packs, access_.exists(rows[u]));
-        }
-      }
+  }
+
+  /// Writes what `finish` kept, if the row exists. All lanes of a wave must call it.
+  template <class AnyRow>
+  __device__ __forceinline__ void write_packs(std::int64_t row, const AnyRow& r,
+                                              bool exists) const {
+    if constexpr (!Access::kIsAligned) {
+      if (access_.wants_grad_input()) unaligned(access_.grad_input(row)).store(r.packs, exists);
     }
   }
 
@@ -256,21 +304,20 @@ class GradientSegment {
     return {value_of<Element>(x), value_of<Grad>(g)};
   }
 
-  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g, bool exist,
+  __device__ __forceinline__ void load_elements(const Element* x, const Grad* g,
                                                 RowValues& r) const {
     if constexpr (kGathers) {
       const int lane = threadIdx.x % kLanes, role = lane / kRole, i = lane % kRole;
       const Element* const row = role % 2 == 0 ? x : g;
       const bool is_tail = role >= 2;
-      const bool exists =
-          is_tail ? exist && i < columns_.tail() : unaligned(row, exist).has_edge(i);
+      const bool exists = is_tail ? i < columns_.tail() : unaligned(row).has_edge(i);
       const Element* const p =
-          is_tail ? row + columns_.first_tail_col() + i : unaligned(row, exist).edge(i);
+          is_tail ? row + columns_.first_tail_col() + i : unaligned(row).edge(i);
       r.x_edge = exists ? raw_bits(p) : 0;
     } else {
-      const bool owns_tail = exist && columns_.owns_tail();
-      r.x_edge = unaligned(x, exist).load_edge();
-      r.g_edge = unaligned(g, exist).load_edge();
+      const bool owns_tail = columns_.owns_tail();
+      r.x_edge = unaligned(x).load_edge();
+      r.g_edge = unaligned(g).load_edge();
       r.x_tail = owns_tail ? raw_bits(x + columns_.tail_col()) : 0;
       r.g_tail = owns_tail ? raw_bits(g + columns_.tail_col()) : 0;
     }
@@ -278,24 +325,9 @@ class GradientSegment {
 
   /// The segment's packs in a row, wherever it starts.
   template <class T>
-  __device__ __forceinline__ auto unaligned(T* row, bool exists) const {
+  __device__ __forceinline__ auto unaligned(T* row) const {
     return UnalignedPacks<T, kLanes, kPacks, kSize / kPackSize<T>>(
-        row, columns_.first_pack(), exists ? columns_.template packs<kPacks>() : 0);
-  }
-
-  template <class AnyRow>
-  __device__ __forceinline__ void finish_tail(std::int64_t row, const AnyRow& r,
-                                              const GradientAverages<float>& average,
-                                              Sums& sums) const {
-    const auto [x, g] = tails_of(r);
-    if (!columns_.owns_tail()) return;
-    const float x_hat = normalise(x, r.mean, r.rstd, -average.x0);
-    if (access_.wants_grad_input() && access_.exists(row)) {
-      gpu::store(access_.grad_input(row) + columns_.tail_col(),
-                 input_gradient(g * weight_tail_, x_hat, average.h, average.h_x_hat, r.rstd));
-    }
-    sums.weight_tail = fma(g, x_hat, sums.weight_tail);
-    sums.bias_tail += g;
+        row, columns_.first_pack(), columns_.template packs<kPacks>());
   }
 
   template <class AnyRow>

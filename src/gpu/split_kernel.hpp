@@ -33,6 +33,8 @@ class KeptParameters {
         packs_[2 * k] = weights.packs[0];
         packs_[2 * k + 1] = biases.packs[0];
       }
+    } else {
+      row.touch_parameters(access);
     }
   }
 
