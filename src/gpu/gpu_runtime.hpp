@@ -141,14 +141,25 @@ __device__ inline float float_from_float16(std::uint16_t bits) {
   return value;
 }
 __device__ inline std::uint32_t pair_of_float16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
   std::uint32_t word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
+#else
+  std::uint16_t first, second;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(first) : "f"(low));
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(second) : "f"(high));
+  return first | std::uint32_t{second} << 16;
+#endif
 }
 __device__ inline std::uint32_t pair_of_bfloat16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
   std::uint32_t word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
+#else
+  return to_bfloat16(low).bits | std::uint32_t{to_bfloat16(high).bits} << 16;
+#endif
 }
 #else
 #if defined(__AMDGCN__)

@@ -82,6 +82,18 @@ def gpu_call(environment: Venv, folder: Path) -> str:
     return run([folder / "consumer"]).splitlines()[-1]
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("architecture", ["75", "80"])
+def test_kernels_compile_for_nvidia_gpus_before_hopper(source: Path, architecture: str) -> None:
+    """The general kernels: they take what all others do of the instructions that such GPUs lack."""
+    target = f"arch=compute_{architecture},code=sm_{architecture}"
+    include = [f"-I{source / 'src'}", f"-I{source / 'src' / 'include'}"]
+    for file in ("layernorm_kernel.hip", "layernorm_backward_kernel.hip"):
+        code = source / "src" / "gpu" / file
+        options = ["-std=c++17", "-gencode", target, *include, "-x", "cu", "-cubin"]
+        run(["nvcc", *options, code, "-o", "/dev/null"])
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_cpu_path_works_and_a_gpu_call_says_what_is_missing(
     environment: Venv, tmp_path: Path
