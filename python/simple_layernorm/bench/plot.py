@@ -59,10 +59,11 @@ def draw(results: Results, path: Path, device: str) -> None:
     )
     for i, work in enumerate(works):
         for j, dtype in enumerate(dtypes):
-            lines = panels.get((work, dtype), {})
-            axes[i][j].set_title(f"{work}, {dtype}", fontsize=10)
-            if lines:
+            if lines := panels.get((work, dtype)):
+                axes[i][j].set_title(f"{work}, {dtype}", fontsize=10)
                 _draw_panel(axes[i][j], lines, columns_only=device != "cpu")
+            else:
+                axes[i][j].set_axis_off()
     axes[0][0].legend(fontsize=8)
     figure.suptitle(_origin(results, panels, device), fontsize=11)
     figure.savefig(path, dpi=130)
