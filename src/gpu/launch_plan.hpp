@@ -108,8 +108,8 @@ constexpr int kMostPacks32 = 6;  ///< the same, 32-bit elements
 constexpr int kMostWaves = 8;
 
 // The split kernel: several blocks per row, a segment of the widest kind to a wave, and each block
-// alone on its multiprocessor. The row that waits for the others' moments, weights and biases lie
-// in shared memory, or all in registers.
+// alone on its multiprocessor. The row that waits for the others' moments lies in shared memory,
+// with weights and biases, or in registers; these then come from cache for every row.
 struct SplitShape {
   int waves;  ///< of a block, a power of two
   bool uses_shared_memory;
@@ -117,15 +117,15 @@ struct SplitShape {
 };
 // H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy, medians, float32 32768, 65536,
 // 131072 columns, bfloat16 65536, 131072: the first shape 0.932, 0.934, 0.917, 0.917, 0.910, two
-// blocks of 8 waves 0.905, 0.904, 0.888, 0.890, 0.891, the second shape 0.797, 0.795, 0.781, 0.769,
-// 0.754. What the first reaches without asking for the lines of the row after the next: 0.921,
+// blocks of 8 waves 0.905, 0.904, 0.888, 0.890, 0.891, the second shape 0.788, 0.743, 0.669, 0.699,
+// 0.667. What the first reaches without asking for the lines of the row after the next: 0.921,
 // 0.921, 0.912, 0.913, 0.911; with the next row's loads after the sums of this one: 0.01 less.
 constexpr SplitShape kSplitShapes[] = {
     {16, true, Room::shared_memory},
     {8, false, Room::registers_256},
 };
 constexpr int kSplitShapeCount = static_cast<int>(std::size(kSplitShapes));
-constexpr int kMostPieces = 256;
+constexpr int kMostPieces = 256;  ///< with 8 waves of 32 lanes, rows of 8 MiB
 
 enum class ForwardKernel { general, lanes, block, split };
 
