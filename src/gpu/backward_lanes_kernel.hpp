@@ -31,10 +31,10 @@ __device__ void store_team_sums(const float (&values)[kCount], float* slots, std
 }
 
 template <class Element, class Access, int kIndex>
-using LanesSegment =
-    GradientSegment<Element, Access, kBackwardLanesShapes[kIndex].lanes,
-                    kBackwardLanesShapes[kIndex].packs,
-                    kKeepsInSharedMemory && kBackwardLanesShapes[kIndex].uses_shared_memory>;
+using LanesSegment = GradientSegment<
+    Element, Access, kBackwardLanesShapes[kIndex].lanes, kBackwardLanesShapes[kIndex].packs,
+    (kKeepsInSharedMemory && kBackwardLanesShapes[kIndex].uses_shared_memory ? kBackwardLanesThreads
+                                                                             : 0)>;
 
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(
@@ -47,12 +47,13 @@ __global__ void __launch_bounds__(
   constexpr int kRows = Access::kIsWide ? 1 : kBackwardLanesShapes[kIndex].rows;
   if constexpr (kLanes > kWave) return;  // a shape for larger waves
   if constexpr (kBackwardLanesShapes[kIndex].needs > kRoom) return;
+  await_earlier_work();
   constexpr int kTeams = kBackwardLanesThreads / kLanes;
   constexpr int kSize = kPackSize<Element>;
   using Segment = LanesSegment<Element, Access, kIndex>;
   __shared__ float slots[kBackwardLanesThreads * kSize];
   SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
-  const Segment segment(a, 0, memory);
+  Segment segment(a, 0, memory);
   const float inverse_n = 1.0f / static_cast<float>(a.cols);
   const int team = threadIdx.x / kLanes;
   // Lanes must meet in the sums: teams beyond the last row work on it too, but keep nothing.
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(
   typename Segment::Row rows[kRows], next[kRows];
   std::int64_t first = std::int64_t{blockIdx.x} * (kTeams * kRows);
   load(first, rows);
+  segment.load_weights();
 #pragma unroll 1
   for (; first < a.rows; first += step) {
 #pragma unroll
@@ -127,8 +129,8 @@ void launch_backward_lanes(const LayerNormBackward& a, const BackwardPlan& plan,
       with_gradient_access<Element>(a, [&](auto* access) {
         using Access = std::remove_pointer_t<decltype(access)>;
         constexpr auto kKernel = layer_norm_backward_lanes<Element, Access, kIndex>;
-        const std::size_t shared_bytes =
-            LanesSegment<Element, Access, kIndex>::kSharedPacks * sizeof(Pack) * plan.threads;
+        constexpr std::size_t shared_bytes = LanesSegment<Element, Access, kIndex>::kSharedPacks *
+                                             sizeof(Pack) * kBackwardLanesThreads;
         allow_shared_bytes<kKernel>(shared_bytes);
         launch(kKernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
       });

@@ -23,11 +23,12 @@ __global__ void __launch_bounds__(
     layer_norm_backward_split(LayerNormBackward a, PartialSums<float> partial_sums,
                               SumsExchange exchange) {
   if constexpr (kBackwardSplitShapes[kIndex].needs > kRoom) return;
+  await_earlier_work();
   constexpr int kPacks = kBackwardSplitShapes[kIndex].packs;
   constexpr int kThreads = kBackwardSplitShapes[kIndex].threads;
   constexpr bool kUsesSharedMemory = kBackwardSplitShapes[kIndex].uses_shared_memory;
   constexpr int kRows = kSplitRows<Access, kIndex>;
-  using Segment = BlockSegment<Element, Access, kPacks, kUsesSharedMemory>;
+  using Segment = BlockSegment<Element, Access, kPacks, kThreads, kUsesSharedMemory>;
   using Block = BlockReduction<float, kThreads, 3 * kRows>;
   __shared__ float slots[Block::kSlots];
   __shared__ GradientAverages<float> received[2][kRows];
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(
   const int piece = blockIdx.x % exchange.pieces;
   const std::int64_t group = blockIdx.x / exchange.pieces;
   const int wave = piece * (kThreads / kWave) + threadIdx.x / kWave;
-  const Segment segment(a, wave * (kWave * kPacks), memory);
+  Segment segment(a, wave * (kWave * kPacks), memory);
   const float inverse_n = 1.0f / static_cast<float>(a.cols);
   typename Segment::Sums sums(memory);
 
@@ -87,6 +88,7 @@ __global__ void __launch_bounds__(
 
   std::int64_t first = group;
   load(first, current);
+  segment.load_weights();
 #pragma unroll 1
   for (; first < a.rows; first += step) {
     const bool has_previous = first > group;
@@ -141,7 +143,7 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
                            const DeviceProperties& device, void* workspace, void* stream) {
   const std::size_t messages = SumsExchange::bytes(a.rows, plan.pieces);
   const SumsExchange exchange{static_cast<SumsSlot*>(workspace), plan.pieces};
-  fill_bytes(workspace, 0xff, messages, stream);
+  launch_fill(workspace, messages, stream);
   with_index<kBackwardSplitShapeCount>(plan.shape, [&](auto index) {
     with_gradient_access<Element>(a, [&](auto* access) {
       using Access = std::remove_pointer_t<decltype(access)>;
@@ -149,12 +151,13 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
       if constexpr (is_reachable(kBackwardSplitShapes, kIndex, kLeastRoom, kMostRoom,
                                  Access::kElements)) {
         constexpr auto kKernel = layer_norm_backward_split<Element, Access, kIndex>;
-        using Segment = BlockSegment<Element, Access, kBackwardSplitShapes[kIndex].packs,
-                                     kBackwardSplitShapes[kIndex].uses_shared_memory>;
+        constexpr BackwardSplitShape kShape = kBackwardSplitShapes[kIndex];
+        using Segment =
+            BlockSegment<Element, Access, kShape.packs, kShape.threads, kShape.uses_shared_memory>;
         constexpr int kRows = kSplitRows<Access, kIndex>;
-        const std::size_t shared_bytes =
+        constexpr std::size_t shared_bytes =
             (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) * sizeof(Pack) *
-            plan.threads;
+            kShape.threads;
         allow_shared_bytes<kKernel>(shared_bytes);
         const std::int64_t resident =
             std::int64_t{device.multiprocessors} *

@@ -15,12 +15,15 @@ namespace simple_layernorm::gpu {
 // there four cost registers that blocks would use.
 constexpr int kShortAhead = 2;
 constexpr int kWideAhead = 4;
+constexpr int kWideAheadFloat16 = 3;  ///< whose conversions take registers: 32768 columns 0.971
 
-/// Half as many where each takes two packs.
-template <class Access>
+/// Half as many where each takes two packs, rounded up.
+template <class Element, class Access>
 constexpr int ahead(int segments) {
   if (!Access::kIsAligned) return 1;
-  return (segments == 1 ? kShortAhead : kWideAhead) / Access::Parameters::kCount;
+  constexpr int wide = std::is_same_v<Element, Float16> ? kWideAheadFloat16 : kWideAhead;
+  constexpr int count = Access::Parameters::kCount;
+  return ((segments == 1 ? kShortAhead : wide) + count - 1) / count;
 }
 
 /// The run of segments that a wave holds of a row.
@@ -28,25 +31,31 @@ template <class Element, class Access, int kIndex>
 class WaveRun {
   static constexpr int kSegments = kBlockShapes[kIndex].segments;
   using WaveSegment = Segment<Element, Access, kWave, kBlockShapes[kIndex].packs>;
-  static constexpr int kAhead = ahead<Access>(kSegments);
+  static constexpr int kAhead = ahead<Element, Access>(kSegments);
   static constexpr bool kReplaces = !Access::kIsAligned || kIndex >= kWideShape;
 
  public:
-  /// `wave` counts from the row's first column, over all of its blocks.
+  /// `wave` counts from the row's first column.
   __device__ __forceinline__ WaveRun(std::int64_t cols, int wave)
       : shape_(cols), first_(wave * kSegments) {
     place({});
   }
 
-  /// Reads the run of `row`, times `scale`, and returns its moments.
-  __device__ __forceinline__ CountedMoments load(const Element* row, float scale,
-                                                 std::int64_t row_index) {
+  /// Issues the loads of the run of `row`.
+  __device__ __forceinline__ void load(const Element* row, std::int64_t row_index) {
     place(Hide(row_index, 60));
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) segments_[i].load(row);
+  }
+
+  /// Waits for them, multiplies the run with `scale`, and returns its moments.
+  __device__ __forceinline__ CountedMoments moments(const Element* row, float scale,
+                                                    std::int64_t row_index) {
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) segments_[i].arrange(row, scale);
-    const Hide hide(row_index, 63);
+    Hide hide(row_index, 63);
+#pragma unroll
+    for (int i = 0; i < kSegments; ++i) hide = segments_[i].once_loaded(hide);
     CountedMoments moments[kSegments];
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) {
@@ -62,12 +71,9 @@ class WaveRun {
 
   /// Writes the run's outputs and, with the row's first run, its statistics.
   __device__ __forceinline__ void write(const LayerNormForward& a, std::int64_t row,
-                                        const Moments<float>& moments, float scale) {
+                                        const RowStatistics<float>& s) {
     const Hide hide(row, 61);
     if constexpr (kReplaces) place(hide);  // rather than to keep it in registers
-    const float n = static_cast<float>(a.cols);
-    const RowStatistics<float> s =
-        row_statistics(moments, n, 1.0f / n, static_cast<float>(a.eps), scale);
     if (first_ == 0 && threadIdx.x == 0) store_statistics(a, row, s);
     const Access access(a, hide);
 #pragma unroll
@@ -77,7 +83,7 @@ class WaveRun {
   }
 
   /// Asks for the run's weights and biases, so that a few cold rows do not wait for them at the
-  /// end.
+  /// end; once the row's own loads are issued.
   __device__ __forceinline__ void touch_parameters(const LayerNormForward& a) const {
     const Access access(a, {});
 #pragma unroll
@@ -110,23 +116,26 @@ constexpr int kResidentBlocks = kIndex < kWideShape                  ? 4
 
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
-    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, bool is_cold) {
+    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, float inverse_n,
+                             bool is_cold) {
   __shared__ CountedMoments slots[kAttempts][kWave];
+  await_earlier_work();
   const float eps = static_cast<float>(a.eps);
   const std::int64_t row = first_row + blockIdx.x;
   const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
   WaveRun<Element, Access, kIndex> run(a.cols, threadIdx.x / kWave);
 
-  if (is_cold) run.touch_parameters(a);
   Moments<float> moments;
   float scale = 1.0f;
 #pragma unroll 1
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    moments = merge_waves(run.load(input, scale, row), slots[attempt]).moments;
+    run.load(input, row);
+    if (is_cold && attempt == 0) run.touch_parameters(a);
+    moments = merge_waves(run.moments(input, scale, row), slots[attempt]).moments;
     if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
     if (scale == 1.0f) break;
   }
-  run.write(a, row, moments, scale);
+  run.write(a, row, row_statistics(moments, static_cast<float>(a.cols), inverse_n, eps, scale));
 }
 
 /// Whether every block works on one row only: then nobody has read the weights before.
@@ -140,7 +149,7 @@ void launch_block(const LayerNormForward& a, int threads, const DeviceProperties
   for (std::int64_t first = 0; first < a.rows; first += kMostBlocks) {
     const std::int64_t blocks = std::min(a.rows - first, kMostBlocks);
     launch(layer_norm_forward_block<Element, Access, kIndex>, blocks, threads, 0, stream, a, first,
-           is_cold(blocks, device));
+           1.0f / static_cast<float>(a.cols), is_cold(blocks, device));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "gpu/handover.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/library_interface.hpp"
+#include "gpu/parameter_copies.hpp"
 #include "gpu/partial_sums.hpp"
 
 namespace simple_layernorm::gpu {
@@ -56,14 +57,21 @@ ForwardPlan plan_of(const LayerNormForward& a, const DeviceProperties& device) {
 
 std::size_t forward_workspace(const LayerNormForward& a) {
   const ForwardPlan plan = plan_of(a, usable_device());
-  return plan.kernel == ForwardKernel::split ? SplitWorkspace::bytes(a.rows, plan.pieces) : 0;
+  if (plan.kernel == ForwardKernel::general) return 0;
+  const bool splits = plan.kernel == ForwardKernel::split;
+  return parameter_copies_bytes(a) + (splits ? SplitWorkspace::bytes(a.rows, plan.pieces) : 0);
 }
 
-void launch_forward(const LayerNormForward& a, void* workspace, void* stream) {
+void launch_forward(const LayerNormForward& given, void* workspace, void* stream) {
   const DeviceProperties& device = usable_device();
-  if (a.rows == 0 || a.cols == 0) return;
-  const ForwardPlan plan = plan_of(a, device);
-  if (plan.kernel == ForwardKernel::general) return launch_forward_general(a, device, stream);
+  if (given.rows == 0 || given.cols == 0) return;
+  const ForwardPlan plan = plan_of(given, device);
+  if (plan.kernel == ForwardKernel::general) return launch_forward_general(given, device, stream);
+  LayerNormForward a = given;
+  if (const std::size_t bytes = parameter_copies_bytes(given); bytes > 0) {
+    a = with_parameter_copies(given, workspace, stream);
+    workspace = static_cast<char*>(workspace) + bytes;
+  }
   with_packed_type(a.input_dtype, [&](auto element) {
     using Element = decltype(element);
     if (plan.kernel == ForwardKernel::lanes) {

@@ -10,11 +10,12 @@ namespace simple_layernorm::gpu {
 
 /// Sums of the parameter gradients over the rows that a thread has seen, for its columns: kPacks
 /// packs of kSize values.
-template <int kPacks, int kSize, bool kInSharedMemory>
+template <int kPacks, int kSize, int kSharedThreads>
 class Accumulators {
   static constexpr int kParts = kSize / 4;  ///< packs of floats
 
  public:
+  static constexpr bool kInSharedMemory = kSharedThreads > 0;
   static constexpr int kCount = 2 * kParts * kPacks;
 
   explicit __device__ Accumulators(Pack* memory) : packs_(memory) {
@@ -61,11 +62,18 @@ class Accumulators {
   /// Four values from value 4 * part of pack k on.
   __device__ Pack& weight_of(int k, int part) { return packs_[2 * k * kParts + part]; }
   __device__ Pack& bias_of(int k, int part) { return packs_[(2 * k + 1) * kParts + part]; }
+  /// The same of any thread of the block, in shared memory.
+  __device__ const Pack& weight_of(int k, int part, int thread) const {
+    return packs_.of_thread(thread, 2 * k * kParts + part);
+  }
+  __device__ const Pack& bias_of(int k, int part, int thread) const {
+    return packs_.of_thread(thread, (2 * k + 1) * kParts + part);
+  }
 
   float weight_tail = 0.0f, bias_tail = 0.0f;
 
  private:
-  PrivatePacks<kCount, kInSharedMemory> packs_;
+  PrivatePacks<kCount, kSharedThreads> packs_;
 };
 
 template <int kSize>
@@ -80,7 +88,8 @@ __device__ float sum_of_products(const float (&x)[kSize], const float (&y)[kSize
   return even + odd;
 }
 
-template <class Element, class Access, int kLanes, int kPacks, bool kUsesSharedMemory>
+/// kSharedThreads: see PrivatePacks.
+template <class Element, class Access, int kLanes, int kPacks, int kSharedThreads>
 class GradientSegment {
   using Weights = typename Access::Weights;
   using Grad = typename Access::Grad;
@@ -88,15 +97,15 @@ class GradientSegment {
 
  public:
   static constexpr int kSize = kPackSize<Element>;
-  using Sums = Accumulators<kPacks, kSize, kUsesSharedMemory>;
+  using Sums = Accumulators<kPacks, kSize, kSharedThreads>;
 
   static constexpr int kWeightPacks = kPacks * Weights::kCount;
   static constexpr int kRowPacks = kPacks * (1 + Grads::kCount);
 
   /// Packs of dynamic shared memory that a thread takes: the accumulators come first, then the
   /// weights, then (kSharedRowPacks each) the rows that are put aside.
-  static constexpr int kSharedPacks = kUsesSharedMemory ? Sums::kCount + kWeightPacks : 0;
-  static constexpr int kSharedRowPacks = kUsesSharedMemory ? kRowPacks : 0;
+  static constexpr int kSharedPacks = kSharedThreads > 0 ? Sums::kCount + kWeightPacks : 0;
+  static constexpr int kSharedRowPacks = kSharedThreads > 0 ? kRowPacks : 0;
 
   /// What is read of a row besides its packs.
   struct RowValues {
@@ -112,11 +121,11 @@ class GradientSegment {
 
   /// A row that is put aside.
   struct KeptRow : RowValues {
-    PrivatePacks<kRowPacks, kUsesSharedMemory> packs;
+    PrivatePacks<kRowPacks, kSharedThreads> packs;
 
     /// `index` counts the rows that the block puts aside.
     __device__ void place(Pack* memory, int index) {
-      packs.place(memory + (kSharedPacks + index * kRowPacks) * blockDim.x);
+      packs.place(memory + (kSharedPacks + index * kRowPacks) * kSharedThreads);
     }
     __device__ __forceinline__ void keep(const Row& row) {
       static_cast<RowValues&>(*this) = row;
@@ -125,13 +134,17 @@ class GradientSegment {
     }
   };
 
-  /// The segment that starts at pack `first` of every row; its weights are read here, once.
+  /// The segment that starts at pack `first` of every row.
   __device__ __forceinline__ GradientSegment(const LayerNormBackward& a, int first, Pack* memory)
       : access_(a),
-        weights_(memory + Sums::kCount * blockDim.x),
+        weights_(memory + Sums::kCount * kSharedThreads),
         mean_(static_cast<const float*>(a.mean)),
         rstd_(static_cast<const float*>(a.rstd)) {
     columns_.place(RowShape<Element>(a.cols), first, first == 0);
+  }
+
+  /// Reads its weights, once for all rows; after the loads of the first row are issued.
+  __device__ __forceinline__ void load_weights() {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       const Weights weights = access_.load_weights(columns_.col_of(k), columns_.holds(k));
@@ -286,7 +299,8 @@ class GradientSegment {
  private:
   // A row on its way to a wave of 32 has the edges of its two arrays and their columns after the
   // last pack, up to kRole of each, in one register instead of four.
-  static constexpr bool kGathers = !kMovesUnalignedPacks && kLanes == 32 && !Access::kIsWide;
+  static constexpr bool kGathers =
+      !kMovesUnalignedPacks && sizeof(Element) == 2 && kLanes == 32 && !Access::kIsWide;
   static constexpr int kRole = 8;
 
   /// What a lane has of the columns after the last pack.
@@ -342,7 +356,8 @@ class GradientSegment {
     grads.expand_to(g, hide);
     Weights weights;
 #pragma unroll
-    for (int i = 0; i < Weights::kCount; ++i) weights.packs[i] = weights_[k * Weights::kCount + i];
+    for (int i = 0; i < Weights::kCount; ++i)
+      weights.packs[i] = weights_.get(k * Weights::kCount + i, hide);
     weights.expand_to(h, hide);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) h[i] *= g[i];
@@ -350,7 +365,7 @@ class GradientSegment {
 
   Access access_;
   LaneColumns<Element, Access::kHasTail, kLanes> columns_;
-  PrivatePacks<kWeightPacks, kUsesSharedMemory> weights_;
+  PrivatePacks<kWeightPacks, kSharedThreads> weights_;
   float weight_tail_;
   const float* mean_;
   const float* rstd_;

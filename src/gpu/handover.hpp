@@ -1,6 +1,6 @@
 // How the blocks that share a row hand over their moments, without fences, flags or a grid barrier:
 // a message is one or two words in global memory, and is there once it differs from "nothing yet".
-// The workspace is filled with kNothing (all ones) before the launch.
+// The workspace is filled with kNothing (all ones) before the launch: see launch_fill.
 #pragma once
 
 #include "gpu/segment_tree.hpp"
@@ -8,6 +8,10 @@
 namespace simple_layernorm::gpu {
 
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+
+/// Queues the filling of a workspace's messages with kNothing. A kernel rather than the runtime's
+/// own filling, so that what is queued after it comes early: see launch.
+void launch_fill(void* messages, std::size_t bytes, void* stream);
 
 /// Two floats as one word. Their NaNs become the plain one, so that no message looks like kNothing.
 __device__ inline std::uint64_t word_of(float low, float high) {

@@ -95,6 +95,7 @@ template <class Element, class Access, int kLanes, int kPacks, int kRows>
 __global__ void __launch_bounds__(kLanesThreads)
     layer_norm_forward_lanes(LayerNormForward a, std::int64_t first_row, float inverse_n) {
   if constexpr (kLanes > kWave) return;  // a shape for larger waves
+  await_earlier_work();
   constexpr int kGroups = kLanesThreads / kLanes;
   const RowShape<Element> shape(a.cols);
   const float eps = static_cast<float>(a.eps);

@@ -20,6 +20,7 @@ __device__ void accumulate(T* partial, T value, bool first) {
 template <class Element>
 __global__ void __launch_bounds__(kMostThreads)
     layer_norm_backward_rows(LayerNormBackward a, PartialSums<Compute<Element>> partial_sums) {
+  await_earlier_work();
   using T = Compute<Element>;
   using Block = BlockReduction<T, kMostThreads>;
   __shared__ T slots[Block::kSlots];

@@ -35,6 +35,7 @@ __device__ Moments<T> block_moments(const Element* row, std::int64_t cols, T sca
 template <class Element>
 __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNormForward a) {
   using T = Compute<Element>;
+  await_earlier_work();
   using Block = BlockReduction<T, kMostThreads>;
   __shared__ T slots[Block::kSlots];
   Block block(slots);

@@ -18,16 +18,22 @@ struct Gradient {
   Dtype dtype;
 };
 
-template <class T>
-__device__ void store_as(Dtype dtype, void* p, std::int64_t i, T value) {
-  if constexpr (sizeof(T) == sizeof(double)) {
-    store(static_cast<double*>(p) + i, value);
-  } else if (dtype == Dtype::float16) {
-    store(static_cast<Float16*>(p) + i, value);
-  } else if (dtype == Dtype::bfloat16) {
-    store(static_cast<BFloat16*>(p) + i, value);
+/// Writes the first `count` of these values: in one piece, if that is all and they are aligned.
+template <class Element, class T, int kSize>
+__device__ void store_values(Element* p, const T (&values)[kSize], std::int64_t count) {
+  Element elements[kSize];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) store(&elements[i], values[i]);
+  using Words = std::conditional_t<sizeof elements == sizeof(uint2), uint2, uint4>;
+  if (count >= kSize && reinterpret_cast<std::uintptr_t>(p) % sizeof(Words) == 0) {
+    Words words;
+    __builtin_memcpy(&words, elements, sizeof words);
+    *reinterpret_cast<Words*>(p) = words;
   } else {
-    store(static_cast<float*>(p) + i, value);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      if (i < count) p[i] = elements[i];
+    }
   }
 }
 
@@ -55,6 +61,7 @@ template <class T>
 __global__ void __launch_bounds__(kSumThreads)
     sum_partials(Gradient<T> first, Gradient<T> second, int count, std::int64_t first_col,
                  std::int64_t cols, std::int64_t groups, std::int64_t stride, int lanes) {
+  await_earlier_work();
   using Columns = SumPack<T>;
   __shared__ Columns slots[kSumThreads];
   const Gradient<T> gradient = blockIdx.x % count == 0 ? first : second;
@@ -76,9 +83,17 @@ __global__ void __launch_bounds__(kSumThreads)
     }
   }
   if (lane != 0) return;
-#pragma unroll
-  for (int i = 0; i < Columns::kSize; ++i) {
-    if (col + i < cols) store_as(gradient.dtype, gradient.result, col + i, sums.values[i]);
+  const auto store_as = [&](auto element) {
+    store_values(static_cast<decltype(element)*>(gradient.result) + col, sums.values, cols - col);
+  };
+  if constexpr (sizeof(T) == sizeof(double)) {
+    store_as(double{});
+  } else if (gradient.dtype == Dtype::float16) {
+    store_as(Float16{});
+  } else if (gradient.dtype == Dtype::bfloat16) {
+    store_as(BFloat16{});
+  } else {
+    store_as(float{});
   }
 }
 

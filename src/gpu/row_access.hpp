@@ -3,36 +3,32 @@
 // host chooses, so that neither costs the other registers.
 #pragma once
 
-#include "gpu/any_parameter.hpp"
 #include "gpu/packs.hpp"
 #include "simple_layernorm/layer_norm.hpp"
 
 namespace simple_layernorm::gpu {
 
-/// Everything aligned to packs; weight and bias of dtype Parameter, or absent.
+/// Weight and bias as aligned packs of dtype Parameter, or absent.
 template <class Element, class Parameter>
-class AlignedAccess {
+class RowParameters {
  public:
   static constexpr int kSize = kPackSize<Element>;
-  static constexpr bool kIsAligned = true;
+  using Parameters = PackedValues<Parameter, kSize>;
   /// float32 output from 16-bit input comes with float32 parameters under autocast.
   static constexpr bool kMayBeWide = sizeof(Element) == 2 && sizeof(Parameter) == 4;
-  using Parameters = PackedValues<Parameter, kSize>;
 
-  __device__ AlignedAccess(const LayerNormForward& a, Hide hide)
+  __device__ RowParameters(const LayerNormForward& a, Hide hide)
       : weight_(hidden(static_cast<const Parameter*>(a.weight), hide)),
         bias_(hidden(static_cast<const Parameter*>(a.bias), hide)),
         output_(a.output),
         wide_(a.wide_output) {}
 
   static bool fits(const LayerNormForward& a) {
-    const auto aligned = [](const void* p) { return is_aligned(p); };
-    const auto fits_parameter = [&](const void* data, Dtype dtype) {
-      return data == nullptr || (dtype == kDtype<Parameter> && aligned(data));
+    const auto fits_parameter = [](const void* data, Dtype dtype) {
+      return data == nullptr || (dtype == kDtype<Parameter> && is_aligned(data));
     };
-    return a.cols % kSize == 0 && a.row_stride % kSize == 0 && aligned(a.input) &&
-           aligned(a.output) && fits_parameter(a.weight, a.weight_dtype) &&
-           fits_parameter(a.bias, a.bias_dtype) && (kMayBeWide || !a.wide_output);
+    return fits_parameter(a.weight, a.weight_dtype) && fits_parameter(a.bias, a.bias_dtype) &&
+           (kMayBeWide || !a.wide_output);
   }
 
   /// Weight and bias of the columns from `col` on, if that pack exists. kKeep: see load_kept.
@@ -55,26 +51,21 @@ class AlignedAccess {
     if (bias_ != nullptr) gpu::touch(bias_ + col);
   }
 
-  /// Writes a pack of the output; i counts elements from its start.
-  __device__ void store(std::int64_t i, const float (&y)[kSize]) const {
-    if (!kMayBeWide || !wide_) {
-      store_aligned(static_cast<Element*>(output_) + i, compress<Element>(y));
-      return;
-    }
-#pragma unroll
-    for (int j = 0; j < kSize; j += 4) {
-      const float four[4] = {y[j], y[j + 1], y[j + 2], y[j + 3]};
-      store_aligned(static_cast<float*>(output_) + i + j, compress<float>(four));
-    }
-  }
-
-  // Aligned rows have no columns after the last pack.
-  static constexpr bool kHasTail = false;
-  __device__ void store_tail(std::int64_t, std::int64_t, float) const {}
-
-  /// Whether the output keeps all digits of a float: see fine_offset.
+  /// Whether the output is float32 where Element is not.
+  __device__ bool is_wide() const { return kMayBeWide && wide_; }
+  /// Whether it keeps all digits of a float: see fine_offset.
   static constexpr bool kMayBeFine = sizeof(Element) == 4 || kMayBeWide;
   __device__ bool is_fine() const { return sizeof(Element) == 4 || wide_; }
+
+ protected:
+  /// The output of one column.
+  __device__ float output_of(std::int64_t col, float x_hat) const {
+    const float w = weight_ != nullptr ? gpu::load<float>(weight_ + col) : 1.0f;
+    const float b = bias_ != nullptr ? gpu::load<float>(bias_ + col) : 0.0f;
+    return fma(x_hat, w, b);
+  }
+  __device__ Element* narrow_output() const { return static_cast<Element*>(output_); }
+  __device__ float* wide_output() const { return static_cast<float*>(output_); }
 
  private:
   template <bool kKeep>
@@ -90,85 +81,84 @@ class AlignedAccess {
   bool wide_;
 };
 
-/// Any alignment; weight and bias of Element's dtype or float32, or absent, each for itself; output
-/// of Element or float32.
-template <class Element>
-class AnyAccess {
+/// Rows of whole packs, aligned as these.
+template <class Element, class Parameter>
+class AlignedAccess : public RowParameters<Element, Parameter> {
+  using Base = RowParameters<Element, Parameter>;
+
  public:
-  static constexpr int kSize = kPackSize<Element>;
-  static constexpr bool kIsAligned = false;
+  using Base::Base, Base::kSize, Base::is_wide;
+  static constexpr bool kIsAligned = true;
+  static constexpr bool kHasTail = false;
 
-  __device__ AnyAccess(const LayerNormForward& a, Hide hide)
-      : weight_(a.weight, a.weight_dtype, 1.0f, hide),
-        bias_(a.bias, a.bias_dtype, 0.0f, hide),
-        output_(a.output),
-        wide_(a.wide_output) {}
-
-  template <bool kKeep>
-  __device__ void load(std::int64_t col, bool exists, float (&w)[kSize], float (&b)[kSize]) const {
-    weight_.load(col, exists, w);
-    bias_.load(col, exists, b);
-  }
-  using Parameters = PackedValues<float, kSize>;
-  __device__ Parameters weights(std::int64_t col, bool exist) const {
-    return parameters(weight_, col, exist);
-  }
-  __device__ Parameters biases(std::int64_t col, bool exist) const {
-    return parameters(bias_, col, exist);
-  }
-  __device__ void touch(std::int64_t col) const {
-    weight_.touch(col);
-    bias_.touch(col);
+  static bool fits(const LayerNormForward& a) {
+    return a.cols % kSize == 0 && a.row_stride % kSize == 0 && is_aligned(a.input) &&
+           is_aligned(a.output) && Base::fits(a);
   }
 
-  /// Whether the output is float32 where Element is not. Rare, and twice the registers: written
-  /// element by element.
-  __device__ bool is_wide() const { return sizeof(Element) == 2 && wide_; }
-  static constexpr bool kMayBeFine = true;
-  __device__ bool is_fine() const { return sizeof(Element) == 4 || wide_; }
-  __device__ void store_wide(std::int64_t i, const float (&y)[kSize]) const {
+  /// Writes a pack of the output; i counts elements from its start.
+  __device__ void store(std::int64_t i, const float (&y)[kSize]) const {
+    if (!is_wide()) return store_aligned(this->narrow_output() + i, compress<Element>(y));
 #pragma unroll
-    for (int j = 0; j < kSize; ++j) static_cast<float*>(output_)[i + j] = y[j];
-  }
-  __device__ Element* output() const { return static_cast<Element*>(output_); }
-
-  static constexpr bool kHasTail = true;
-  /// Writes one of the columns after the last pack.
-  __device__ void store_tail(std::int64_t i, std::int64_t col, float x_hat) const {
-    const float y = fma(x_hat, weight_[col], bias_[col]);
-    if (wide_) {
-      static_cast<float*>(output_)[i] = y;
-    } else {
-      gpu::store(static_cast<Element*>(output_) + i, y);
+    for (int j = 0; j < kSize; j += 4) {
+      const float four[4] = {y[j], y[j + 1], y[j + 2], y[j + 3]};
+      store_aligned(this->wide_output() + i + j, compress<float>(four));
     }
   }
-
- private:
-  static __device__ Parameters parameters(const AnyParameter<Element>& p, std::int64_t col,
-                                          bool exist) {
-    float values[kSize];
-    p.load(col, exist, values);
-    return Parameters::of(values);
-  }
-
-  AnyParameter<Element> weight_;
-  AnyParameter<Element> bias_;
-  void* output_;
-  bool wide_;
+  __device__ void store_tail(std::int64_t, std::int64_t, float) const {}
 };
 
-/// Calls f with (a null pointer to) the access type that suits the call.
-template <class Element, class F>
-void with_access(const LayerNormForward& a, F f) {
-  if (AlignedAccess<Element, Element>::fits(a)) {
-    return f(static_cast<AlignedAccess<Element, Element>*>(nullptr));
+/// Rows of any length, input and output at any address.
+template <class Element, class Parameter>
+class AnyAccess : public RowParameters<Element, Parameter> {
+  using Base = RowParameters<Element, Parameter>;
+
+ public:
+  using Base::Base, Base::kSize, Base::is_wide;
+  static constexpr bool kIsAligned = false;
+  static constexpr bool kHasTail = true;
+
+  /// Rare, and twice the registers: written element by element.
+  __device__ void store_wide(std::int64_t i, const float (&y)[kSize]) const {
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) this->wide_output()[i + j] = y[j];
   }
-  if constexpr (sizeof(Element) == 2) {
-    if (AlignedAccess<Element, float>::fits(a)) {
-      return f(static_cast<AlignedAccess<Element, float>*>(nullptr));
+  __device__ Element* output() const { return this->narrow_output(); }
+
+  /// Writes one of the columns after the last pack.
+  __device__ void store_tail(std::int64_t i, std::int64_t col, float x_hat) const {
+    const float y = this->output_of(col, x_hat);
+    if (is_wide()) {
+      this->wide_output()[i] = y;
+    } else {
+      gpu::store(this->narrow_output() + i, y);
     }
   }
-  f(static_cast<AnyAccess<Element>*>(nullptr));
+};
+
+/// Whether the kernels can take weight and bias as they are: of one dtype, aligned, and float32 if
+/// that is what the output is.
+template <class Element>
+bool takes_parameters(const LayerNormForward& a) {
+  return RowParameters<Element, Element>::fits(a) || RowParameters<Element, float>::fits(a);
+}
+
+/// Calls f with (a null pointer to) the access type that suits the call, whose parameters the
+/// kernels can take.
+template <class Element, class Parameter, class F>
+void with_access_by(const LayerNormForward& a, F f) {
+  if (AlignedAccess<Element, Parameter>::fits(a)) {
+    f(static_cast<AlignedAccess<Element, Parameter>*>(nullptr));
+  } else {
+    f(static_cast<AnyAccess<Element, Parameter>*>(nullptr));
+  }
+}
+template <class Element, class F>
+void with_access(const LayerNormForward& a, F f) {
+  if constexpr (sizeof(Element) == 2) {
+    if (!RowParameters<Element, Element>::fits(a)) return with_access_by<Element, float>(a, f);
+  }
+  with_access_by<Element, Element>(a, f);
 }
 
 }  // namespace simple_layernorm::gpu

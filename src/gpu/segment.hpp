@@ -43,11 +43,13 @@ class LaneColumns {
 
   /// Whether the lane's pack k lies within the row.
   __device__ bool holds(int k) const { return k * kLanes < left_; }
-  /// Of the segment of kLanes * kPacks packs: its first one, and how many lie within the row.
+  /// Of the segment of kLanes * kPacks packs: its first one, how many there are from it to the
+  /// row's end (may be negative), and how many of its own lie within the row.
   __device__ int first_pack() const { return static_cast<int>(col_) / kSize - lane(); }
+  __device__ int packs_left() const { return left_ + lane(); }
   template <int kPacks>
   __device__ int packs() const {
-    return min(max(left_ + lane(), 0), kLanes * kPacks);
+    return min(max(packs_left(), 0), kLanes * kPacks);
   }
   /// First column of pack k.
   __device__ std::int64_t col_of(int k) const { return col_ + k * kLanes * kSize; }
@@ -156,6 +158,17 @@ class Segment {
       packs_[k] = compress<Element>(x);
     }
     tail_ *= scale;
+  }
+
+  /// `hide`, but not known before all loads are done: or the compiler issues the last of them when
+  /// it has used the first. H200, torch 2.11, 2026-11-30, forward over copy, float16 of 5120 and
+  /// 16384 columns 0.979 and 0.994, without 0.866 and 0.938.
+  __device__ __forceinline__ Hide once_loaded(Hide hide) const {
+    std::uint32_t words = 0;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) words |= packs_[k].words[0];
+    hide.zero &= words;
+    return hide;
   }
 
   /// Sum of this lane's values in the segment's sample: the first pack of every lane, and the tail
@@ -329,7 +342,7 @@ class Segment {
   __device__ std::int64_t col_of(int k) const { return columns_.col_of(k); }
 
   LaneColumns<Element, Access::kHasTail, kLanes> columns_;
-  PrivatePacks<kPacks, (kSharedThreads > 0), kSharedThreads> packs_;
+  PrivatePacks<kPacks, kSharedThreads> packs_;
   std::uint32_t edge_;  ///< see UnalignedPacks
   float tail_;          ///< the column after the last pack that this lane owns, or zero
 };

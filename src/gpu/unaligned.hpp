@@ -1,7 +1,8 @@
 // The packs of a segment (see segment.hpp) whose row may start at any address. AMD's GPUs move them
 // as they are. NVIDIA's move aligned packs alone: a lane loads the one in which its own pack starts
-// and takes the rest from the next lane; stores are the mirror image. What the segment's two ends
-// share with their surroundings moves by elements, so that nothing outside of it is touched.
+// and takes the rest from the next lane (of 16-bit elements); stores are the mirror image. What the
+// segment's two ends share with their surroundings moves by elements, so that nothing outside of it
+// is touched.
 #pragma once
 
 #include "gpu/packs.hpp"
@@ -66,6 +67,11 @@ template <class T, int kLanes, int kPacks, int kCount = 1>
 class UnalignedPacks {
   static constexpr int kSize = kPackSize<T>;
   static constexpr bool kHas16Bits = sizeof(T) == 2;
+  /// Elements of 32 bits are loaded one by one: no lane needs another's. H200, torch 2.11,
+  /// 2026-11-30, float32, backward over torch.add, 773, 1001, 4097, 5001 columns: 0.74, 0.88, 0.89,
+  /// 0.85, by whole packs 0.66, 0.81, 0.78, 0.79; of eight packs, registers run out (65536 columns,
+  /// offset 1: 0.53, by whole packs 0.64).
+  static constexpr bool kLoadsWords = !kMovesUnalignedPacks && !kHas16Bits && kPacks * kCount < 8;
   /// Rows of a wave's groups may each start elsewhere: then lanes cannot branch on it.
   static constexpr bool kMayDiffer = kLanes < kWave;
 
@@ -84,9 +90,13 @@ class UnalignedPacks {
     const int shift = kMovesUnalignedPacks ? 0 : this->shift();
 #pragma unroll
     for (int i = 0; i < kPacks * kCount; ++i) {
-      const bool is_edge = i == 0 && lane_ == 0 && has_edges();
-      const bool is_loaded = holds(i / kCount, pieces_) && !is_edge;
-      packs[i] = is_loaded ? load_pack(own_ - shift + offset_of(i)) : Pack{};
+      if constexpr (kLoadsWords) {
+        packs[i] = holds(i / kCount, pieces_) ? load_words(own_ + offset_of(i)) : Pack{};
+      } else {
+        const bool is_edge = i == 0 && lane_ == 0 && has_edges();
+        const bool is_loaded = holds(i / kCount, pieces_) && !is_edge;
+        packs[i] = is_loaded ? load_pack(own_ - shift + offset_of(i)) : Pack{};
+      }
     }
   }
 
@@ -95,13 +105,15 @@ class UnalignedPacks {
   __device__ T* edge(int i) const {
     return i < shift() ? end() - shift() + i : first_ + i - shift();
   }
-  __device__ std::uint32_t load_edge() const { return has_edge(lane_) ? raw_bits(edge(lane_)) : 0; }
+  __device__ std::uint32_t load_edge() const {
+    return !kLoadsWords && has_edge(lane_) ? raw_bits(edge(lane_)) : 0;
+  }
 
   /// Makes of what was loaded the packs as they lie in the row; those beyond its end hold zeros.
   template <class Packs>
   __device__ __forceinline__ void arrange(Packs& packs, std::uint32_t edge,
                                           int first_lane = 0) const {
-    if constexpr (!kMovesUnalignedPacks) {
+    if constexpr (!kMovesUnalignedPacks && !kLoadsWords) {
       if (!any_lane(has_edges())) return;
       const Pack border = border_of(edge, first_lane);
       if (lane_ == 0) packs[0] = border;
@@ -220,6 +232,10 @@ class UnalignedPacks {
     for (int i = 0; i < 4; ++i)
       border.words[i] = shuffle_from<kLanes>(edge, first_lane + i * (kSize / 4));
     return border;
+  }
+
+  static __device__ Pack load_words(const T* p) {
+    return {{raw_bits(p), raw_bits(p + 1), raw_bits(p + 2), raw_bits(p + 3)}};
   }
 
   template <class F>

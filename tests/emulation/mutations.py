@@ -10,12 +10,14 @@ FAST = (("layernorm_bfloat16.hip",), ("forward", "bfloat16"))
 EXACT = (("layernorm_float32.hip",), ("forward", "float32"))
 GENERAL = (("layernorm_kernel.hip", "layernorm_backward_kernel.hip"), ("float64",))
 BACKWARD = (("layernorm_backward_float32.hip",), ("backward", "float32"))
+BACKWARD16 = (("layernorm_backward_bfloat16.hip",), ("backward", "bfloat16"))
 BOTH = (("layernorm_float32.hip", "layernorm_backward_float32.hip"), ("float32",))
 
 # Files with device code, and what to do to see a mistake in them.
 FILES = {
     r"gpu/layernorm_\w*kernel\.hip": GENERAL,
     r"gpu/partial_sums\.hip": (("partial_sums.hip",), ("backward", "float32")),
+    r"gpu/parameter_copies\.hip": (("parameter_copies.hip",), ("forward", "bfloat16")),
     r"gpu/reduction\.hpp": GENERAL,
     r"gpu/(backward|gradient)_\w+\.hpp": BACKWARD,
     r"gpu/gpu_runtime\.hpp": BOTH,
@@ -33,13 +35,15 @@ class Mistake:
     pattern: str
     replacement: str
     wave: int = 64
+    plan: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # instead of the file's
 
 
 WAVE = r"(?<=threadIdx\.x [%/] )kWave\b|(?<=blockDim\.x / )kWave\b"
 AGENT, WORKGROUP = "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP"
 
 MISTAKES = [
-    Mistake("barrier removed", r"__syncthreads\(\);", ""),
+    Mistake("barrier removed", r"__syncthreads\(\);(?!\n#pragma unroll 1)", ""),
+    Mistake("barrier removed", r"__syncthreads\(\);(?=\n#pragma unroll 1)", "", wave=32),
     Mistake("wave taken for 32", WAVE, "32"),
     Mistake("wave taken for 64", WAVE, "64", wave=32),
     Mistake("a column too many", r"(?<=col) < (?=(a\.)?cols\b)", " <= "),
@@ -74,7 +78,10 @@ MISTAKES = [
     Mistake("rows beyond the last kept", r"exist\[u\] = rows\[u\] < a\.rows", "exist[u] = true"),
     Mistake("rounding of the mean kept", r"-average\.x0(?=\);)", "0 * average.x0"),
     Mistake("a group's sums missed", r"(?<=i < )groups(?=; i \+= lanes)", "groups - 1"),
-    Mistake("workspace not filled", r"fill_bytes\(workspace, 0xff,.*\);", ""),
+    Mistake("workspace not filled", r"launch_fill\(workspace, .*\);", ""),
+    Mistake("weights copied for biases", r"= bias\[col\]", "= weight[col]"),
+    Mistake("sums of one lane alone", r" \+ pack % kWave;", ";", wave=32),
+    Mistake("sums beyond the row", r"min\(earlier \+ .*, block_packs\)", "block_packs", wave=32),
     Mistake("atomic for the block alone", rf"(?<=__ATOMIC_RELAXED, ){AGENT}(?=\))", WORKGROUP),
     Mistake("plain store", r"__hip_atomic_store\(p, word, .*\);", "*p = word;"),
     Mistake("plain load", r"return __hip_atomic_load\(p, .*\);", "return *p;"),
@@ -90,8 +97,10 @@ MISTAKES = [
     Mistake("bytes before a row written", r" && !is_edge(?=\))", "", wave=32),
     Mistake("ends not written", r"store_ends<kFirstTaken>\(packs.*;", "", wave=32),
     Mistake("an element of the ends missed", r"lane_ >= kSize\)", "lane_ >= kSize - 1)", wave=32),
-    Mistake("ends of the wrong array", r"kGathers \? kRole : 0", "0", wave=32),
-    Mistake("columns of the wrong array", r"\b3 \* kRole \+ lane", "2 * kRole + lane", wave=32),
+    Mistake("ends of the wrong array", r"kGathers \? kRole : 0", "0", 32, BACKWARD16),
+    Mistake(
+        "columns of the wrong array", r"\b3 \* kRole \+ lane", "2 * kRole + lane", 32, BACKWARD16
+    ),
 ]
 
 
@@ -113,6 +122,8 @@ class Mutant:
         return self._plan()[1]
 
     def _plan(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self.mistake.plan is not None:
+            return self.mistake.plan
         return next(v for k, v in FILES.items() if re.fullmatch(k, self.path.as_posix()))
 
     def diff(self) -> str:

@@ -40,22 +40,23 @@ Case dealt(std::size_t i, std::int64_t cols, Dtype dtype) {
   return c;
 }
 
-/// Kinds of rows that take different code within a path: whole packs with both parameters in the
-/// input's dtype, or both in float32, or anything.
-enum class Fit { whole_packs, whole_packs_float32, any, any_wide, whole_packs_wide };
+/// Kinds of rows that take different code within a path: whole packs or any length, with both
+/// parameters in the input's dtype, or both in float32, or (any, any_wide) each in some dtype.
+enum class Fit { whole_packs, whole_packs_float32, any, any_as_input, any_wide, whole_packs_wide };
 
 Case fitted(std::size_t i, const Path& path, Dtype dtype, Fit fit) {
   const std::int64_t last = std::min(path.last_cols, path.first_cols + 1000);
   const std::int64_t pack = 16 / static_cast<std::int64_t>(simple_layernorm::size_of(dtype));
   const std::int64_t whole = last / pack * pack, odd = (path.first_cols + last) / 2 | 1;
-  const bool is_any = fit == Fit::any || fit == Fit::any_wide;
+  const bool is_any = fit == Fit::any || fit == Fit::any_as_input || fit == Fit::any_wide;
   Case c = dealt(i, is_any ? std::min(odd, last) : std::max(whole, path.first_cols), dtype);
   c.multiprocessors = path.multiprocessors;
   if (c.heavy) c.rows = path.rows;
   if (fit == Fit::any) return c;
   c.wide_output = fit == Fit::any_wide || fit == Fit::whole_packs_wide;
-  if (is_any) return c;
-  c.weight = c.bias = fit == Fit::whole_packs ? Parameter::as_input : Parameter::float32;
+  if (fit == Fit::any_wide) return c;
+  const bool as_input = fit == Fit::whole_packs || fit == Fit::any_as_input;
+  c.weight = c.bias = as_input ? Parameter::as_input : Parameter::float32;
   return c;
 }
 
@@ -118,8 +119,9 @@ void add_general_cases(std::vector<Case>& cases) {
 }  // namespace
 
 std::vector<Case> forward_cases(const std::vector<std::int64_t>& cols) {
-  const Pass pass = {
-      forward_paths, forward_path, {Fit::any, Fit::whole_packs, Fit::whole_packs_float32}};
+  const Pass pass = {forward_paths,
+                     forward_path,
+                     {Fit::any, Fit::any_as_input, Fit::whole_packs, Fit::whole_packs_float32}};
   std::vector<Case> cases = cases_of(pass, cols);
   if (cols.empty()) {
     add_general_cases(cases);
