@@ -141,7 +141,9 @@ KERNEL_INLINE Moments<T> moments_of_row(std::int64_t cols, F chunk_moments) {
   return row;
 }
 
-/// Moments of a chunk of a row, in the order in which the passes over tiles take its sums.
+/// Moments of a chunk of a row, in the order in which the passes over tiles take its sums. The next
+/// chunk is fetched: with that and what apply_to_chunk() fetches, 16 x 262144 takes 0.80 to 0.87
+/// of the time (EPYC).
 template <class X, class T = Compute<X>>
 KERNEL_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols) {
   const std::int64_t some = shift_cols<X>(cols);
@@ -149,6 +151,7 @@ KERNEL_INLINE Moments<T> moments_of_chunk(const X* x, std::int64_t cols) {
   Sum<T> s1;
   Sum<T> s2;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
+    prefetch_to_read<1>(x + kChunkCols + col, part);
     const Vector<T> d = keep<X>(load(x + col, part) - Vector<T>(shift), part);
     s1[part] = s1[part] + d;
     s2[part] = fma(d, d, s2[part]);
