@@ -270,10 +270,22 @@ def test_derivatives_of_16_bit_gradients_are_right(dtype: torch.dtype, device: s
 
 
 def test_inner_operators_refuse_to_be_differentiated(device: str) -> None:
+    ops = torch.ops.simple_layernorm
     x = normal(4, 6, device=device).requires_grad_()
-    output, _, _ = torch.ops.simple_layernorm.layer_norm_forward(x, (6,), None, None, 1e-5)
+    g = normal(4, 6, device=device, seed=1)
+    output, mean, rstd = ops.layer_norm_forward(x, (6,), None, None, 1e-5)
     with pytest.raises(RuntimeError, match="layer_norm_forward"):
         output.sum().backward()
+    mask = [True, False, True]
+    for result in ops.layer_norm_backward(g, x, (6,), mean, rstd, None, None, mask)[::2]:
+        with pytest.raises(RuntimeError, match="layer_norm_backward"):
+            result.sum().backward()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(g, x.detach())
+        with pytest.raises(NotImplementedError, match="layer_norm_forward"):
+            ops.layer_norm_forward(dual, (6,), None, None, 1e-5)
+        with pytest.raises(NotImplementedError, match="layer_norm_backward"):
+            ops.layer_norm_backward(dual, g, (6,), mean, rstd, None, None, mask)
 
 
 @pytest.mark.parametrize("output_dtype", [torch.float32, torch.float16])

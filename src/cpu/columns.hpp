@@ -37,18 +37,6 @@ KERNEL_INLINE void for_vectors(std::int64_t cols, Body body) {
   });
 }
 
-/// The same two blocks at a time, pair(col, part), as long as there are two, so that their sums
-/// need not wait for each other.
-template <class T, class Pair, class Body>
-KERNEL_INLINE void for_vector_pairs(std::int64_t cols, Pair pair, Body body) {
-  const std::int64_t paired = cols / (2 * kLanes<T>)*(2 * kLanes<T>);
-  for (std::int64_t col = 0; col < paired; col += 2 * kLanes<T>) {
-    for_pieces([&](Whole w) KERNEL_LAMBDA { pair(col, w); });
-  }
-  for_vectors<T>(cols - paired,
-                 [&](std::int64_t col, auto part) KERNEL_LAMBDA { body(paired + col, part); });
-}
-
 /// Asks for the cache lines of a block of elements, with its first piece: to be read, in the first-
 /// or second-level cache, or to be written soon. Where rows come from beyond that cache, the passes
 /// over a row would otherwise wait for memory in turns: forward at 4096 x 768 and 65536 x 64

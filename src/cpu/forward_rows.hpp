@@ -68,12 +68,16 @@ KERNEL_INLINE void apply_to_columns(Vector<T> v, T shift, RowStatistics<T> s, co
   const V x_hat = normalise(v, V(shift), V(s.rstd), offset);
   store<kStore>(y, fma(x_hat, load(weight, whole(part)), load(bias, whole(part))), part);
 }
+/// Outputs of a chunk of a row. Input that lies `ahead` elements further on is fetched.
 template <Store kStore, class X, class T = Compute<X>>
 __attribute__((noinline)) void apply_to_chunk(const X* x, X* y, const Parameters<X>& parameters,
-                                              std::int64_t cols, RowStatistics<T> s) {
+                                              std::int64_t cols, RowStatistics<T> s,
+                                              std::int64_t ahead) {
   const T* const weight = parameters.weight;
   const T* const bias = parameters.bias;
   for_vectors<T>(cols, [&](std::int64_t col, auto part) KERNEL_LAMBDA {
+    prefetch_to_read<1>(x + ahead + col, part);
+    if constexpr (kStore != Store::streamed) prefetch_to_write(y + kWriteAhead + col, part);
     apply_to_columns<kStore>(load(x + col, part) * Vector<T>(s.scale), s.shift, s, weight + col,
                              bias + col, y + col, part);
   });
@@ -191,7 +195,7 @@ void pass_over_tiles(const LayerNormForward& a, Chunk chunk, const Parameters<X>
   for (std::int64_t r = 0; r < apply_rows; ++r) {
     apply_to_chunk<Store::cached>(to_apply.x + r * row_stride + begin,
                                   to_apply.y + r * cols + begin, parameters, chunk_cols,
-                                  statistics.of(r));
+                                  statistics.of(r), 0);
   }
 }
 
@@ -281,8 +285,9 @@ void forward_rows_shared(const LayerNormForward& a, std::int64_t begin, std::int
     const auto apply =
         streamed ? apply_to_chunk<Store::streamed, X> : apply_to_chunk<Store::cached, X>;
     for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t next = r + 1 < rows ? a.row_stride : kChunkCols - r * a.row_stride;
       apply(x + r * a.row_stride + chunk.begin, y + r * a.cols + chunk.begin, parameters,
-            chunk.cols, statistics[r]);
+            chunk.cols, statistics[r], next);
     }
     if (streamed) finish_streams();
   });
