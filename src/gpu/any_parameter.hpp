@@ -1,4 +1,4 @@
-// A weight or bias as the kernels for misaligned rows read it.
+// A weight as the backward kernels for misaligned rows read it.
 #pragma once
 
 #include "gpu/packs.hpp"

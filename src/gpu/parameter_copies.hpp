@@ -1,5 +1,5 @@
 // Weight and bias as float32, for calls whose own the forward kernels cannot take: of two dtypes,
-// at an odd address, or of 16 bits where the output is float32.
+// not aligned to packs, or of 16 bits where the output is float32.
 #pragma once
 
 #include <cstddef>

@@ -143,8 +143,7 @@ bool takes_parameters(const LayerNormForward& a) {
   return RowParameters<Element, Element>::fits(a) || RowParameters<Element, float>::fits(a);
 }
 
-/// Calls f with (a null pointer to) the access type that suits the call, whose parameters the
-/// kernels can take.
+/// with_access for parameters that are read as packs of Parameter.
 template <class Element, class Parameter, class F>
 void with_access_by(const LayerNormForward& a, F f) {
   if (AlignedAccess<Element, Parameter>::fits(a)) {
@@ -153,6 +152,8 @@ void with_access_by(const LayerNormForward& a, F f) {
     f(static_cast<AnyAccess<Element, Parameter>*>(nullptr));
   }
 }
+/// Calls f with (a null pointer to) the access type that suits the call, whose parameters the
+/// kernels can take.
 template <class Element, class F>
 void with_access(const LayerNormForward& a, F f) {
   if constexpr (sizeof(Element) == 2) {

@@ -223,7 +223,8 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
 /// Starts no more blocks than can run at the same time, in whole groups: a block waits for others
 /// of its group, so these must get to run whatever it does. Where other work takes multiprocessors
 /// meanwhile, blocks start in order, so that all that run are of complete groups but the last,
-/// which gets its others when these are done.
+/// which gets its others when these are done. Not so beside another such kernel whose blocks start
+/// in between, as a stream of another priority can have it, if the last groups of both do not fit.
 template <class Element, class Access, int kIndex>
 void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties& device,
                   void* workspace, void* stream) {

@@ -1,8 +1,8 @@
 // The packs of a segment (see segment.hpp) whose row may start at any address. AMD's GPUs move them
 // as they are. NVIDIA's move aligned packs alone: a lane loads the one in which its own pack starts
-// and takes the rest from the next lane (of 16-bit elements); stores are the mirror image. What the
-// segment's two ends share with their surroundings moves by elements, so that nothing outside of it
-// is touched.
+// and takes the rest from the next lane, or loads 32-bit elements one by one (kLoadsWords); stores
+// are the mirror image. What the segment's two ends share with their surroundings moves by
+// elements, so that nothing outside of it is touched.
 #pragma once
 
 #include "gpu/packs.hpp"

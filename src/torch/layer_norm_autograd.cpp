@@ -201,8 +201,11 @@ Tensors layer_norm_backward_autograd(c10::DispatchKeySet keys, const at::Tensor&
   TORCH_CHECK_NOT_IMPLEMENTED(!(has_tangent(grad_output) || has_tangent(input) ||
                                 has_tangent(mean) || has_tangent(rstd) || has_tangent(weight)),
                               kOp, " is not differentiable: expected arguments without tangents");
-  Tensors gradients = op.redispatch(keys & c10::after_autograd_keyset, grad_output, input,
-                                    normalized_shape, mean, rstd, weight, bias_dtype, output_mask);
+  Tensors gradients = [&] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return op.redispatch(keys & c10::after_autograd_keyset, grad_output, input, normalized_shape,
+                         mean, rstd, weight, bias_dtype, output_mask);
+  }();
   using namespace torch::autograd;
   if (compute_requires_grad(grad_output, input, mean, rstd, weight)) {
     const auto node = make_node<NotImplemented>(std::string(kOp));

@@ -97,8 +97,14 @@ void compare_row(const Case& c, const Numbers& numbers, std::int64_t row, const 
   const double r = static_cast<double>(reference.rstd);
   expect_close("mean", row, 0, element(result.mean, row, c.statistic_dtype()), m,
                2 * u * std::fabs(m) + units * u / r);
+  // Narrow 16-bit rows are centred on their first value (own_moments in gpu/lanes_kernel.hpp),
+  // whose squared distance from the mean magnifies the roundings of the variance.
+  const bool is_centred_on_first =
+      simple_layernorm::size_of(c.dtype) == 2 && !c.wide_output && c.cols <= 256;
+  const double distance = static_cast<double>(reference.distance) * r;
+  const double magnified = is_centred_on_first ? distance * distance : 0;
   expect_close("rstd", row, 0, element(result.rstd, row, c.statistic_dtype()), r,
-               (units + 2) * u * r);
+               (units + 2 + units / 2 * magnified) * u * r);
 }
 
 Bytes rows_of(const Bytes& bytes, std::int64_t first, std::int64_t count, std::size_t row_bytes) {
