@@ -83,7 +83,8 @@ class WaveRun {
   }
 
   /// Asks for the run's weights and biases, so that a few cold rows do not wait for them at the
-  /// end; once the row's own loads are issued.
+  /// end. Once the row's own loads are issued would be no faster, and scalar registers spill
+  /// (gfx90a).
   __device__ __forceinline__ void touch_parameters(const LayerNormForward& a) const {
     const Access access(a, {});
 #pragma unroll
@@ -125,12 +126,12 @@ __global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
   const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
   WaveRun<Element, Access, kIndex> run(a.cols, threadIdx.x / kWave);
 
+  if (is_cold) run.touch_parameters(a);
   Moments<float> moments;
   float scale = 1.0f;
 #pragma unroll 1
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     run.load(input, row);
-    if (is_cold && attempt == 0) run.touch_parameters(a);
     moments = merge_waves(run.moments(input, scale, row), slots[attempt]).moments;
     if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
     if (scale == 1.0f) break;

@@ -62,10 +62,9 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
         store(static_cast<Element*>(a.output) + row * a.cols + col, y);
       }
     }
-    if (threadIdx.x == 0 && a.mean != nullptr) {
-      static_cast<T*>(a.mean)[row] = s.unscaled_mean();
-      static_cast<T*>(a.rstd)[row] = s.unscaled_rstd();
-    }
+    if (threadIdx.x > 0) continue;
+    if (a.mean != nullptr) static_cast<T*>(a.mean)[row] = s.unscaled_mean();
+    if (a.rstd != nullptr) static_cast<T*>(a.rstd)[row] = s.unscaled_rstd();
   }
 }
 
