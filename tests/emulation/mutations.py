@@ -17,7 +17,7 @@ BOTH = (("layernorm_float32.hip", "layernorm_backward_float32.hip"), ("float32",
 FILES = {
     r"gpu/layernorm_\w*kernel\.hip": GENERAL,
     r"gpu/partial_sums\.hip": (("partial_sums.hip",), ("backward", "float32")),
-    r"gpu/handover\.hip": (("handover.hip",), ("forward", "float32")),
+    r"gpu/handover\.hip": (("handover.hip",), ("backward", "float32")),
     r"gpu/parameter_copies\.hip": (("parameter_copies.hip",), ("forward", "bfloat16")),
     r"gpu/reduction\.hpp": GENERAL,
     r"gpu/(backward|gradient)_\w+\.hpp": BACKWARD,
