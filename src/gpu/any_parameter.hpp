@@ -5,14 +5,14 @@
 
 namespace simple_layernorm::gpu {
 
-/// A weight or bias of any alignment and either dtype, or absent.
+/// A weight of any alignment and either dtype, or absent.
 template <class Element>
 class AnyParameter {
  public:
   static constexpr int kSize = kPackSize<Element>;
 
-  __device__ AnyParameter(const void* data, Dtype dtype, float if_absent, Hide hide)
-      : data_(hidden(static_cast<const char*>(data), hide)),
+  __device__ AnyParameter(const void* data, Dtype dtype, float if_absent)
+      : data_(static_cast<const char*>(data)),
         is_float_(dtype == Dtype::float32),
         is_usual_(data != nullptr && dtype == kDtype<Element> &&
                   (kMovesUnalignedPacks || is_aligned(data))),
@@ -38,10 +38,6 @@ class AnyParameter {
     } else {
       load_elements<float>(p, values);
     }
-  }
-
-  __device__ void touch(std::int64_t col) const {
-    if (data_ != nullptr) gpu::touch(address_of(col));
   }
 
  private:

@@ -58,7 +58,7 @@ constexpr int kBackwardLanesThreads = 128;
 struct BackwardBlockShape {
   int packs;    ///< of 16 bytes, per thread
   int threads;  ///< of a block at most
-  int blocks;   ///< of that size per multiprocessor; more if they are smaller
+  int blocks;   ///< of that size per multiprocessor; more if smaller and memory allows
   bool uses_shared_memory;
   Elements most;  ///< that a thread has room for
   Room needs;

@@ -83,7 +83,7 @@ class AnyGradients : public GradientRows<Element, Grad> {
   using Weights = PackedValues<float, kSize>;
 
   explicit __device__ AnyGradients(const LayerNormBackward& a)
-      : GradientRows<Element, Grad>(a), weight_(a.weight, a.weight_dtype, 1.0f, {}) {}
+      : GradientRows<Element, Grad>(a), weight_(a.weight, a.weight_dtype, 1.0f) {}
 
   __device__ Weights load_weights(std::int64_t col, bool exist) const {
     float values[kSize];

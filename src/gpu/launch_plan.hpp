@@ -109,7 +109,8 @@ constexpr int kMostWaves = 8;
 
 // The split kernel: several blocks per row, a segment of the widest kind to a wave, and each block
 // alone on its multiprocessor. The row that waits for the others' moments lies in shared memory,
-// with weights and biases, or in registers; these then come from cache for every row.
+// with weights and, if they are no wider than the row, biases; or in registers, and these then come
+// from cache for every row.
 struct SplitShape {
   int waves;  ///< of a block, a power of two
   bool uses_shared_memory;
