@@ -157,21 +157,35 @@ def test_bits_of_a_row_depend_on_nothing_around_it_on_the_cpu(
     check_row_invariance(rows, cols, offset, gap, dtype, data.draw(st.integers(0, rows - 1)), "cpu")
 
 
+# Around the lengths at which a row is shared out otherwise, and where the number of rows decides
+# which kernel does it: src/gpu/launch_plan.hpp, backward_plan.hpp.
+PLAN_BOUNDARIES = [256, 512, 640, 768, 896, 1024, 1280, 1792, 2048, 3072, 4096, 5120, 7168, 8192]
+WIDE_PLAN_BOUNDARIES = [16384, 32768, 65536, 131072]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("cols", COLS[:-1])
-def test_bits_of_a_row_depend_on_nothing_around_it_on_a_gpu(cols: int, dtype: torch.dtype) -> None:
-    for rows, offset, gap in ((2, 0, 0), (3, 1, 1), (70, 4, 0), (300, 0, 3), (4097, 8, 8)):
-        check_row_invariance(rows, cols, offset, gap, dtype, rows - 1, "cuda")
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+@pytest.mark.parametrize("boundary", [2, 32, 64, 128, *PLAN_BOUNDARIES, *WIDE_PLAN_BOUNDARIES])
+def test_bits_of_a_row_depend_on_nothing_around_it_on_a_gpu(
+    boundary: int, beside: int, dtype: torch.dtype
+) -> None:
+    most_rows = 4097 if boundary not in WIDE_PLAN_BOUNDARIES else 300
+    for rows, offset, gap in ((2, 0, 0), (3, 1, 1), (70, 4, 0), (300, 0, 3), (most_rows, 8, 8)):
+        check_row_invariance(rows, boundary + beside, offset, gap, dtype, rows - 1, "cuda")
 
 
 def check_row_invariance(
     rows: int, cols: int, offset: int, gap: int, dtype: torch.dtype, row: int, device: str
 ) -> None:
-    storage = normal(offset + rows * (cols + gap), dtype=dtype, device=device)
-    x = storage[offset:].as_strided((rows, cols), (cols + gap, 1))
-    grad_storage = normal(offset + rows * (cols + gap), dtype=dtype, device=device, seed=1)
-    g = grad_storage[offset:].as_strided((rows, cols), (cols + gap, 1))
+    generator = torch.Generator(device).manual_seed(0)  # `normal` takes seconds for the largest
+    size = offset + rows * (cols + gap)
+    x, g = (
+        torch.randn(size, dtype=dtype, device=device, generator=generator)[offset:].as_strided(
+            (rows, cols), (cols + gap, 1)
+        )
+        for _ in range(2)
+    )
     weight, bias = (normal(cols, dtype=dtype, device=device, seed=s) for s in (2, 3))
     alone, g_alone = x[row : row + 1].clone(), g[row : row + 1].clone()
     expected = simple_layernorm.layer_norm(alone, (cols,), weight, bias)

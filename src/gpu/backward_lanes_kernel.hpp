@@ -30,21 +30,26 @@ __device__ void store_team_sums(const float (&values)[kCount], float* slots, std
   }
 }
 
+template <class Access, int kIndex>
+constexpr BackwardLanesShape::Work kLanesWork =
+    kBackwardLanesShapes[kIndex].work(Access::kIsAligned);
+
 template <class Element, class Access, int kIndex>
-using LanesSegment = GradientSegment<
-    Element, Access, kBackwardLanesShapes[kIndex].lanes, kBackwardLanesShapes[kIndex].packs,
-    (kKeepsInSharedMemory && kBackwardLanesShapes[kIndex].uses_shared_memory ? kBackwardLanesThreads
-                                                                             : 0)>;
+using LanesSegment =
+    GradientSegment<Element, Access, kBackwardLanesShapes[kIndex].lanes,
+                    kBackwardLanesShapes[kIndex].packs,
+                    (kKeepsInSharedMemory && kLanesWork<Access, kIndex>.block.uses_shared_memory
+                         ? kBackwardLanesThreads
+                         : 0)>;
 
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(
     kBackwardLanesThreads,
-    (kResident<kBackwardLanesThreads, kBackwardLanesShapes[kIndex].blocks,
-               Access::kIsWide || (Access::kHasTail && kBackwardLanesShapes[kIndex].lanes == 8)>))
+    (kResident<kBackwardLanesThreads, kLanesWork<Access, kIndex>.block.blocks, Access::kIsWide>))
     layer_norm_backward_lanes(LayerNormBackward a, PartialSums<float> partial_sums) {
   constexpr int kLanes = kBackwardLanesShapes[kIndex].lanes;
   constexpr int kPacks = kBackwardLanesShapes[kIndex].packs;
-  constexpr int kRows = Access::kIsWide ? 1 : kBackwardLanesShapes[kIndex].rows;
+  constexpr int kRows = Access::kIsWide ? 1 : kLanesWork<Access, kIndex>.rows;
   if constexpr (kLanes > kWave) return;  // a shape for larger waves
   if constexpr (kBackwardLanesShapes[kIndex].needs > kRoom) return;
   await_earlier_work();
@@ -125,16 +130,17 @@ void launch_backward_lanes(const LayerNormBackward& a, const BackwardPlan& plan,
   const PartialSums<float> partial_sums(a, plan.groups, workspace);
   with_index<kBackwardLanesShapeCount>(plan.shape, [&](auto index) {
     constexpr int kIndex = decltype(index)::value;
-    if constexpr (kBackwardLanesShapes[kIndex].lanes <= kLargestWave) {
-      with_gradient_access<Element>(a, [&](auto* access) {
-        using Access = std::remove_pointer_t<decltype(access)>;
+    with_gradient_access<Element>(a, [&](auto* access) {
+      using Access = std::remove_pointer_t<decltype(access)>;
+      if constexpr (kBackwardLanesShapes[kIndex].lanes <= kLargestWave &&
+                    exists(kBackwardLanesShapes[kIndex], kMostRoom, Access::kElements)) {
         constexpr auto kKernel = layer_norm_backward_lanes<Element, Access, kIndex>;
         constexpr std::size_t shared_bytes = LanesSegment<Element, Access, kIndex>::kSharedPacks *
                                              sizeof(Pack) * kBackwardLanesThreads;
         allow_shared_bytes<kKernel>(shared_bytes);
         launch(kKernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
-      });
-    }
+      }
+    });
   });
   launch_sum(a, partial_sums, stream);
 }

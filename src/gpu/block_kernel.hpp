@@ -1,5 +1,5 @@
-// LayerNorm forward for wider rows: a block per row, which is read once and stays in registers.
-// math/layer_norm.hpp has the formula, segment_tree.hpp the order of the sums.
+// LayerNorm forward for many wider rows: a block per row, which is read once and stays in
+// registers. math/layer_norm.hpp has the formula, segment_tree.hpp the order of the sums.
 #pragma once
 
 #include "gpu/launch_plan.hpp"
@@ -82,15 +82,6 @@ class WaveRun {
     }
   }
 
-  /// Asks for the run's weights and biases, so that a few cold rows do not wait for them at the
-  /// end. Once the row's own loads are issued would be no faster, and scalar registers spill
-  /// (gfx90a).
-  __device__ __forceinline__ void touch_parameters(const LayerNormForward& a) const {
-    const Access access(a, {});
-#pragma unroll
-    for (int i = 0; i < kSegments; ++i) segments_[i].touch_parameters(access);
-  }
-
  private:
   /// Done for every row: offsets of all packs, kept from row to row, would fill the registers.
   __device__ __forceinline__ void place(Hide hide) {
@@ -109,16 +100,19 @@ class WaveRun {
 };
 
 /// Blocks of this size that registers must leave room for on a multiprocessor: NVIDIA's may then
-/// use 64 a thread, 80 and 128 for wide rows.
-template <int kIndex>
-constexpr int kResidentBlocks = kIndex < kWideShape                  ? 4
-                                : kBlockShapes[kIndex].segments == 1 ? 3
-                                                                     : 2;
+/// use 64 a thread, 80 and 128 for wide rows. Where lanes exchange 16-bit elements, wide ones too
+/// get 64. H200, torch 2.11, 2026-11-30, bfloat16, forward over copy, 2, 3, 4 blocks: 4097 columns
+/// 0.752, 0.795, 0.808, 4096 columns with offset 1 0.918, 0.859, 0.919 (bytes spilled: 0, 64, 36).
+template <class Element, class Access, int kIndex>
+constexpr int resident_blocks() {
+  constexpr bool kExchanges = !kMovesUnalignedPacks && !Access::kIsAligned && sizeof(Element) == 2;
+  if (kBlockShapes[kIndex].segments > 1) return 2;
+  return kIndex < kWideShape || kExchanges ? 4 : 3;
+}
 
 template <class Element, class Access, int kIndex>
-__global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
-    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, float inverse_n,
-                             bool is_cold) {
+__global__ void __launch_bounds__(kMostWaves* kWave, (resident_blocks<Element, Access, kIndex>()))
+    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, float inverse_n) {
   __shared__ CountedMoments slots[kAttempts][kWave];
   await_earlier_work();
   const float eps = static_cast<float>(a.eps);
@@ -126,7 +120,6 @@ __global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
   const Element* input = static_cast<const Element*>(a.input) + row * a.row_stride;
   WaveRun<Element, Access, kIndex> run(a.cols, threadIdx.x / kWave);
 
-  if (is_cold) run.touch_parameters(a);
   Moments<float> moments;
   float scale = 1.0f;
 #pragma unroll 1
@@ -139,18 +132,17 @@ __global__ void __launch_bounds__(kMostWaves* kWave, kResidentBlocks<kIndex>)
   run.write(a, row, row_statistics(moments, static_cast<float>(a.cols), inverse_n, eps, scale));
 }
 
-/// Whether every block works on one row only: then nobody has read the weights before.
-inline bool is_cold(std::int64_t blocks, const DeviceProperties& device) {
-  return blocks <= device.multiprocessors;
-}
+template <class Element, class Access, int kIndex>
+constexpr bool kTakesBlockShape =
+    takes_block_shape(kIndex, kSmallestWave, sizeof(Element), Access::kIsAligned) ||
+    takes_block_shape(kIndex, kLargestWave, sizeof(Element), Access::kIsAligned);
 
 template <class Element, class Access, int kIndex>
-void launch_block(const LayerNormForward& a, int threads, const DeviceProperties& device,
-                  void* stream) {
+void launch_block(const LayerNormForward& a, int threads, void* stream) {
   for (std::int64_t first = 0; first < a.rows; first += kMostBlocks) {
     const std::int64_t blocks = std::min(a.rows - first, kMostBlocks);
     launch(layer_norm_forward_block<Element, Access, kIndex>, blocks, threads, 0, stream, a, first,
-           1.0f / static_cast<float>(a.cols), is_cold(blocks, device));
+           1.0f / static_cast<float>(a.cols));
   }
 }
 
@@ -160,8 +152,10 @@ void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
   with_index<kBlockShapeCount>(plan.shape, [&](auto index) {
     with_access<Element>(a, [&](auto* access) {
       using Access = std::remove_pointer_t<decltype(access)>;
-      launch_block<Element, Access, decltype(index)::value>(a, plan.waves * device.wave, device,
-                                                            stream);
+      constexpr int kIndex = decltype(index)::value;
+      if constexpr (kTakesBlockShape<Element, Access, kIndex>) {
+        launch_block<Element, Access, kIndex>(a, plan.waves * device.wave, stream);
+      }
     });
   });
 }

@@ -7,6 +7,7 @@
 #include "gpu/architectures.hpp"
 #include "gpu/elements.hpp"
 #include "gpu/gpu_runtime.hpp"
+#include "gpu/gradient_access.hpp"
 #include "gpu/gradient_handover.hpp"
 #include "gpu/handover.hpp"
 #include "gpu/layernorm_launch.hpp"
@@ -58,8 +59,12 @@ ForwardPlan plan_of(const LayerNormForward& a, const DeviceProperties& device) {
 std::size_t forward_workspace(const LayerNormForward& a) {
   const ForwardPlan plan = plan_of(a, usable_device());
   if (plan.kernel == ForwardKernel::general) return 0;
-  const bool splits = plan.kernel == ForwardKernel::split;
-  return parameter_copies_bytes(a) + (splits ? SplitWorkspace::bytes(a.rows, plan.pieces) : 0);
+  std::size_t messages = 0;
+  if (plan.kernel == ForwardKernel::split) messages = SplitWorkspace::bytes(a.rows, plan.pieces);
+  if (plan.kernel == ForwardKernel::few_rows && plan.pieces > 1) {
+    messages = PieceMessages::bytes(a.rows, plan.pieces);
+  }
+  return parameter_copies_bytes(a) + messages;
 }
 
 void launch_forward(const LayerNormForward& given, void* workspace, void* stream) {
@@ -76,6 +81,8 @@ void launch_forward(const LayerNormForward& given, void* workspace, void* stream
     using Element = decltype(element);
     if (plan.kernel == ForwardKernel::lanes) {
       launch_forward_lanes<Element>(a, plan, stream);
+    } else if (plan.kernel == ForwardKernel::few_rows) {
+      launch_forward_few_rows<Element>(a, plan, device, workspace, stream);
     } else if (plan.kernel == ForwardKernel::block) {
       launch_forward_block<Element>(a, plan, device, stream);
     } else {
@@ -85,8 +92,13 @@ void launch_forward(const LayerNormForward& given, void* workspace, void* stream
 }
 
 BackwardPlan plan_of(const LayerNormBackward& a, const DeviceProperties& device) {
+  bool is_aligned = false;
+  with_packed_type(a.input_dtype, [&](auto element) {
+    with_gradient_access<decltype(element)>(
+        a, [&](auto* access) { is_aligned = std::remove_pointer_t<decltype(access)>::kIsAligned; });
+  });
   return plan_backward(a.rows, a.cols, static_cast<int>(size_of(a.input_dtype)),
-                       static_cast<int>(size_of(a.output_dtype())), device);
+                       static_cast<int>(size_of(a.output_dtype())), is_aligned, device);
 }
 
 std::size_t backward_workspace(const LayerNormBackward& a) {

@@ -35,14 +35,16 @@ constexpr int kWave = 64;
 #else
 constexpr int kWave = 32;
 #endif
-constexpr int kSmallestWave = 32;
 
-// Lanes of the largest wave that this build may meet: no kernel for more is compiled.
+// Lanes of the waves that this build may meet: no kernel for others is compiled.
 #if defined(SIMPLE_LAYERNORM_EMULATED_WAVE)
+constexpr int kSmallestWave = SIMPLE_LAYERNORM_EMULATED_WAVE;
 constexpr int kLargestWave = SIMPLE_LAYERNORM_EMULATED_WAVE;
 #elif defined(__CUDACC__) && !defined(__HIP__)
+constexpr int kSmallestWave = 32;
 constexpr int kLargestWave = 32;
 #else
+constexpr int kSmallestWave = 32;
 constexpr int kLargestWave = 64;
 #endif
 
@@ -97,6 +99,7 @@ constexpr Room kRoom = kMostRoom;
 
 inline void check(SIMPLE_LAYERNORM_RUNTIME(Error_t) status, const char* what) {
   if (status == SIMPLE_LAYERNORM_RUNTIME(Success)) return;
+  static_cast<void>(SIMPLE_LAYERNORM_RUNTIME(GetLastError)());  // or others' calls would report it
   throw std::runtime_error(std::string("simple_layernorm: ") + what +
                            " failed: " + SIMPLE_LAYERNORM_RUNTIME(GetErrorString)(status));
 }
@@ -229,16 +232,6 @@ __device__ inline void store_whole(uint4* p, const uint4& words) {
                : "l"(p), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
 #else
   *p = words;
-#endif
-}
-
-/// Asks for the cache line at p to be brought to the L1 cache, by a load that nobody waits for.
-__device__ inline void touch(const void* p) {
-#if defined(__CUDA_ARCH__)
-  const std::uintptr_t aligned = reinterpret_cast<std::uintptr_t>(p) & ~std::uintptr_t{3};
-  asm volatile("{\n.reg .u32 word;\nld.global.u32 word, [%0];\n}" : : "l"(aligned));
-#else
-  __builtin_prefetch(p);
 #endif
 }
 

@@ -61,15 +61,13 @@ __device__ __forceinline__ float of_owner(float value, int u) {
   return kRows == 1 ? value : shuffle_from<kLanes>(value, u);
 }
 
-/// The moments of a lane's own row: of segments[threadIdx.x % kRows]. Of 16-bit rows it centres on
-/// the first value rather than on the mean, which spares a sum over the lanes. Its distance from
-/// the mean is at most sqrt(n) times the spread, so that this costs variance a relative error of
-/// 2^-24 n, 2^-16 for the widest rows; is_fine: where that would show.
+/// The moments of a lane's own row: of segments[threadIdx.x % kRows]. They are centred on the mean,
+/// or on the first value, which spares a sum over the lanes.
 template <int kLanes, class Segment, int kRows>
 __device__ __forceinline__ Moments<float> own_moments(const Segment (&segments)[kRows],
-                                                      float inverse_n, bool is_fine) {
+                                                      float inverse_n, bool is_on_first) {
   float shift[kRows], s1[kRows], s2[kRows];
-  if (kRows > 1 && !is_fine) {
+  if (is_on_first) {
 #pragma unroll
     for (int u = 0; u < kRows; ++u) shift[u] = shuffle_from<kLanes>(segments[u].first_value(), 0);
   } else {
@@ -85,16 +83,42 @@ __device__ __forceinline__ Moments<float> own_moments(const Segment (&segments)[
 }
 
 /// Packs of weight, and of bias, that are loaded before the sums: a call of few rows does not wait
-/// for them at the end. H200, 2026-11-30, a graph's launch of 16 x 64 float32: 1.81 us,
-/// without 1.99.
+/// for them at the end. H200, 2026-11-30, a graph's launch of 16 x 64 float32: 1.81 us, without
+/// 1.99. None where each takes two: bfloat16 rows with float32 parameters, forward over copy, 64
+/// and 128 columns 0.986 and 0.979, with them 0.892 and 0.881.
 constexpr int kEarlyPacks = 2;
+
+/// Rows that a group reads at a time. float16's conversions leave no registers for two unaligned
+/// ones: 773 columns, one and two 0.79, 0.69 of a copy (H200, torch 2.11, 2026-11-30).
+template <class Element, class Access>
+constexpr int group_rows(const LanesShape& shape) {
+  constexpr bool kIsFloat16 = std::is_same_v<Element, Float16>;
+  return lanes_rows(shape, sizeof(Element), Access::kIsAligned || kIsFloat16);
+}
+
+/// Blocks that registers must leave room for on a multiprocessor, 0 to leave it to the compiler;
+/// `packs` of a lane in all its rows. Unaligned rows hide the exchange between lanes by many waves.
+/// H200, torch 2.11, 2026-11-30, forward over copy: bfloat16 1501 columns (6 packs) 4, 5, 6, 7
+/// blocks 0.793, 0.873, 0.918, 0.926; 2001 columns (8 packs) 4, 5, 6 blocks 0.864, 0.913, 0.918
+/// (spills); 773 columns (two rows of 3 packs) 4, 5, 6, 7 blocks 0.787, 0.867, 0.912, 0.925
+/// (spills); float16 1501 columns 3, 4, 5 blocks 0.682, 0.802, 0.768 (spills), 2001 columns 3, 4
+/// blocks 0.755, 0.832 (spills).
+template <class Element, class Access>
+constexpr int lanes_blocks(int packs) {
+  if (Access::kIsAligned || packs < 5) return 0;
+  return std::is_same_v<Element, Float16> ? 4 : 40 / packs;
+}
 
 /// Rows r, r + kGroups, … of a group, kRows of them, are read before the first is used. From sums
 /// to statistics, each lane works on one of them only, its own.
-template <class Element, class Access, int kLanes, int kPacks, int kRows>
-__global__ void __launch_bounds__(kLanesThreads)
+/// kCentresOnFirst: on the first value, unless all digits of a float are wanted. Its distance from
+/// the mean is at most sqrt(n) times the spread, so that this costs variance a relative error of
+/// 2^-24 n, 2^-16 for the widest such rows.
+template <class Element, class Access, bool kCentresOnFirst, int kLanes, int kPacks, int kRows>
+__global__ void __launch_bounds__(
+    kLanesThreads, (kResident<kLanesThreads, lanes_blocks<Element, Access>(kRows* kPacks), false>))
     layer_norm_forward_lanes(LayerNormForward a, std::int64_t first_row, float inverse_n) {
-  if constexpr (kLanes > kWave) return;  // a shape for larger waves
+  if constexpr (kLanes > kWave || (kLanes < kWave && kPacks > 4)) return;  // for other waves
   await_earlier_work();
   constexpr int kGroups = kLanesThreads / kLanes;
   const RowShape<Element> shape(a.cols);
@@ -108,7 +132,7 @@ __global__ void __launch_bounds__(kLanesThreads)
   };
 
   const Access access(a, {});
-  const bool is_fine = Access::kMayBeFine && access.is_fine();
+  const bool is_on_first = kCentresOnFirst && !access.is_fine();
   using RowSegment = Segment<Element, Access, kLanes, kPacks>;
   RowSegment segments[kRows];
 #pragma unroll
@@ -117,7 +141,7 @@ __global__ void __launch_bounds__(kLanesThreads)
     segments[u].load(input_of(u));
   }
   constexpr bool kIsEarly =
-      Access::kIsAligned && kPacks * Access::Parameters::kCount <= kEarlyPacks;
+      Access::kIsAligned && Access::Parameters::kCount == 1 && kPacks <= kEarlyPacks;
   typename RowSegment::PackParameters early[kPacks];
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
@@ -125,7 +149,7 @@ __global__ void __launch_bounds__(kLanesThreads)
   }
 #pragma unroll
   for (int u = 0; u < kRows; ++u) segments[u].arrange(input_of(u), 1.0f);
-  Moments<float> moments = own_moments<kLanes>(segments, inverse_n, is_fine);
+  Moments<float> moments = own_moments<kLanes>(segments, inverse_n, is_on_first);
   const float scale = rescue_scale_of<Element>(moments.m2, eps);
   if (any_lane(scale != 1.0f)) {
 #pragma unroll
@@ -133,7 +157,7 @@ __global__ void __launch_bounds__(kLanesThreads)
       segments[u].load(input_of(u));
       segments[u].arrange(input_of(u), of_owner<kLanes, kRows>(scale, u));
     }
-    moments = own_moments<kLanes>(segments, inverse_n, is_fine);
+    moments = own_moments<kLanes>(segments, inverse_n, is_on_first);
   }
 
   const RowStatistics<float> own =
@@ -175,12 +199,14 @@ __global__ void __launch_bounds__(kLanesThreads)
 template <class Element, class Access, int kIndex>
 void launch_lanes(const LayerNormForward& a, void* stream) {
   constexpr LanesShape kShape = kLanesShapes[kIndex];
-  constexpr int kRows = lanes_rows(kShape, sizeof(Element));
+  constexpr int kRows = group_rows<Element, Access>(kShape);
+  constexpr bool kCentresOnFirst = sizeof(Element) == 2 && kShape.rows > 1;
   constexpr std::int64_t kRowsPerBlock = kLanesThreads / kShape.lanes * kRows;
   constexpr std::int64_t kRowsPerLaunch = kMostBlocks * kRowsPerBlock;
   for (std::int64_t first = 0; first < a.rows; first += kRowsPerLaunch) {
     const std::int64_t rows = std::min(a.rows - first, kRowsPerLaunch);
-    launch(layer_norm_forward_lanes<Element, Access, kShape.lanes, kShape.packs, kRows>,
+    launch(layer_norm_forward_lanes<Element, Access, kCentresOnFirst, kShape.lanes, kShape.packs,
+                                    kRows>,
            divide_up(rows, kRowsPerBlock), kLanesThreads, 0, stream, a, first,
            1.0f / static_cast<float>(a.cols));
   }
@@ -189,12 +215,16 @@ void launch_lanes(const LayerNormForward& a, void* stream) {
 template <class Element>
 void launch_forward_lanes(const LayerNormForward& a, const ForwardPlan& plan, void* stream) {
   with_index<kLanesShapeCount>(plan.shape, [&](auto index) {
-    if constexpr (kLanesShapes[decltype(index)::value].lanes <= kLargestWave) {
-      with_access<Element>(a, [&](auto* access) {
-        using Access = std::remove_pointer_t<decltype(access)>;
-        launch_lanes<Element, Access, decltype(index)::value>(a, stream);
-      });
-    }
+    with_access<Element>(a, [&](auto* access) {
+      using Access = std::remove_pointer_t<decltype(access)>;
+      constexpr int kIndex = decltype(index)::value;
+      constexpr int kSize = sizeof(Element);
+      constexpr bool kIsAligned = Access::kIsAligned;
+      if constexpr (takes_lanes_shape(kIndex, kSmallestWave, kSize, kIsAligned) ||
+                    takes_lanes_shape(kIndex, kLargestWave, kSize, kIsAligned)) {
+        launch_lanes<Element, Access, kIndex>(a, stream);
+      }
+    });
   });
 }
 

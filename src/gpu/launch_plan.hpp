@@ -67,12 +67,16 @@ inline int threads_per_row(std::int64_t cols, int wave) {
 
 // The lanes kernel: a group of lanes per row. The first shape that holds a row is taken.
 struct LanesShape {
-  int lanes;  ///< per row, no more than the wave
-  int packs;  ///< of 16 bytes, per lane
-  int rows;   ///< that a group reads before it uses the first, 16-bit elements: a power of two
+  int lanes;           ///< per row, no more than the wave
+  int packs;           ///< of 16 bytes, per lane
+  int rows;            ///< that a group reads before it uses the first: a power of two
+  int unaligned_rows;  ///< the same where lanes exchange parts of packs
 };
+// Unaligned bfloat16 rows of 509, 773, 1001 columns, two at a time and one: 0.819, 0.910, 0.913 and
+// 0.715, 0.836, 0.890 (H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy).
 constexpr LanesShape kLanesShapes[] = {
-    {8, 1, 4}, {16, 1, 4}, {16, 2, 2}, {32, 2, 1}, {32, 3, 1}, {32, 4, 1}, {64, 3, 1}, {64, 4, 1},
+    {8, 1, 4, 4},  {16, 1, 4, 4}, {16, 2, 2, 2}, {32, 2, 1, 2}, {32, 3, 1, 2}, {32, 4, 1, 2},
+    {64, 3, 1, 1}, {64, 4, 1, 1}, {32, 5, 1, 1}, {32, 6, 1, 1}, {32, 7, 1, 1}, {32, 8, 1, 1},
 };
 constexpr int kLanesShapeCount = static_cast<int>(std::size(kLanesShapes));
 constexpr int kLanesThreads = 128;
@@ -81,8 +85,29 @@ constexpr int kLanesThreads = 128;
 /// H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy, medians, rows as in the table,
 /// half as many: float32 64 columns 0.969, 0.998, 128 columns 0.980, 0.998; bfloat16 64 columns
 /// 0.977, 0.928, 256 columns 0.982, 0.946.
-constexpr int lanes_rows(const LanesShape& shape, int element_size) {
-  return element_size == 2 ? shape.rows : std::max(shape.rows / 2, 1);
+constexpr int lanes_rows(const LanesShape& shape, int element_size, bool is_aligned) {
+  const int rows = is_aligned ? shape.rows : shape.unaligned_rows;
+  return element_size == 2 ? rows : std::max(rows / 2, 1);
+}
+
+/// How many packs a lane may have. A block of two waves has more in flight, but a segment's two
+/// ends cost where rows are not aligned. H200, torch 2.11, 2026-11-30, 2^28 elements, forward over
+/// copy, one wave and two: float32 640 columns 0.992, 0.953, 768 columns 0.986, 1.005, 1001 columns
+/// 0.981, 0.957, 773 columns 0.983, 0.836; bfloat16 1280 columns 0.987, 0.792, 1536 columns 0.994,
+/// 0.909, 2048 columns 0.972, 0.969 (float16 0.984, 1.012), 2001 columns 0.913, 0.769.
+constexpr int most_lane_packs(int element_size, bool has_tail) {
+  if (has_tail) return 8;
+  return element_size == 2 ? 7 : 5;
+}
+
+/// Index of the shape for rows of so many packs, or -1.
+constexpr int lanes_shape(std::int64_t packs, int wave, int element_size, bool has_tail) {
+  for (int i = 0; i < kLanesShapeCount; ++i) {
+    const LanesShape& shape = kLanesShapes[i];
+    if (shape.lanes > wave || shape.packs > most_lane_packs(element_size, has_tail)) continue;
+    if (packs <= shape.lanes * shape.packs) return i;
+  }
+  return -1;
 }
 
 // The block kernel: a block per row or per piece of it. A wave holds a power-of-two run of segments
@@ -102,6 +127,9 @@ constexpr int kWidePacks = kBlockShapes[kWideShape].packs;
 // float32: 4096 columns by 8 of 4 0.975.
 constexpr int kMostPacks16 = 8;  ///< of a thread, 16-bit elements, while more waves are left
 constexpr int kMostPacks32 = 6;  ///< the same, 32-bit elements
+/// The same where rows are not aligned: 4097 columns by 4 waves of 8 packs 0.978, by 8 of 4 0.888
+/// (2026-11-30).
+constexpr int kMostPacks32WithTail = 8;
 
 // Never 16 waves: blocks of 512 threads with half the registers reach 0.68 (bfloat16, 32768
 // columns) and 0.71 (float32, 16384) where 8 waves of two segments reach 0.947 and 0.955.
@@ -128,11 +156,64 @@ constexpr SplitShape kSplitShapes[] = {
 constexpr int kSplitShapeCount = static_cast<int>(std::size(kSplitShapes));
 constexpr int kMostPieces = 256;  ///< with 8 waves of 32 lanes, rows of 8 MiB
 
-enum class ForwardKernel { general, lanes, block, split };
+// The few-rows kernel: a row's segments over blocks of few waves while multiprocessors are left,
+// but a row of eight segments to one block, which needs no messages.
+//
+// H200, torch 2.11, 2026-11-30, us, blocks of 1, 2, 4, 8 waves: float32 1 x 16384 7.6, 7.4, 7.8,
+// 8.3, 1 x 65536 8.5 (2 waves), 8.3, 8.6, 1 x 262144 9.8 (4 waves), 9.8; bfloat16 1 x 65536 8.7,
+// 8.7, 8.2, 8.7. By the split kernel's blocks 11.6, 12.1, 13.5 and 12.3.
+constexpr int kFewRowsWaves = 4;
+
+struct BlockChoice {
+  int shape = -1;  ///< index in kBlockShapes, or -1
+  int waves = 0;
+};
+/// For rows of so many packs that are less than eight segments of the widest kind.
+constexpr BlockChoice block_choice(std::int64_t packs, int wave, int element_size, bool has_tail) {
+  const int most_packs = element_size == 2 ? kMostPacks16
+                         : has_tail        ? kMostPacks32WithTail
+                                           : kMostPacks32;
+  for (int waves = 2; waves <= kMostWaves; waves *= 2) {
+    for (int i = 0; i <= kWideShape; ++i) {
+      const int shape_packs = kBlockShapes[i].packs;
+      if (shape_packs > most_packs && waves < kMostWaves) continue;
+      if (packs <= shape_packs * waves * wave) return {i, waves};
+    }
+  }
+  return {};
+}
+
+/// Whether rows with waves of this size, all aligned or not, ever satisfy is_taken.
+template <class IsTaken>
+constexpr bool any_row(int wave, int element_size, bool are_aligned, IsTaken is_taken) {
+  for (int packs = 1; packs <= kMostWaves * kWidePacks * wave; packs += packs < 8 ? 1 : 8) {
+    if (is_taken(packs, wave, element_size, false)) return true;
+    if (!are_aligned && is_taken(packs, wave, element_size, true)) return true;
+  }
+  return false;
+}
+
+/// Whether the plan ever takes a shape, so that its kernel is worth compiling.
+constexpr bool takes_lanes_shape(int index, int wave, int element_size, bool are_aligned) {
+  return any_row(wave, element_size, are_aligned,
+                 [index](std::int64_t packs, int wave, int element_size, bool has_tail) {
+                   return lanes_shape(packs, wave, element_size, has_tail) == index;
+                 });
+}
+constexpr bool takes_block_shape(int index, int wave, int element_size, bool are_aligned) {
+  return index >= kWideShape ||
+         any_row(wave, element_size, are_aligned,
+                 [index](std::int64_t packs, int wave, int element_size, bool has_tail) {
+                   return lanes_shape(packs, wave, element_size, has_tail) < 0 &&
+                          block_choice(packs, wave, element_size, has_tail).shape == index;
+                 });
+}
+
+enum class ForwardKernel { general, lanes, few_rows, block, split };
 
 struct ForwardPlan {
   ForwardKernel kernel = ForwardKernel::general;
-  int shape = 0;   ///< index in kLanesShapes, kBlockShapes or kSplitShapes
+  int shape = 0;   ///< index in kLanesShapes, kBlockShapes (block, few_rows) or kSplitShapes
   int waves = 0;   ///< of a block
   int pieces = 1;  ///< blocks that share a row
 };
@@ -144,6 +225,12 @@ inline ForwardPlan plan_wide(std::int64_t rows, std::int64_t packs,
   std::int64_t segments = kMostWaves;
   while (segments * device.wave * kWidePacks < packs) segments *= 2;
 
+  for (int waves = segments == kMostWaves ? kMostWaves : kFewRowsWaves; waves <= kMostWaves;
+       waves *= 2) {
+    const std::int64_t pieces = segments / waves;
+    if (rows * pieces > device.multiprocessors || pieces > waves * device.wave) continue;
+    return {ForwardKernel::few_rows, kWideShape, waves, static_cast<int>(pieces)};
+  }
   ForwardPlan plan;
   const auto keeps_busy = [&] { return rows * plan.pieces >= device.multiprocessors; };
   for (int i = 0; i < kSplitShapeCount; ++i) {
@@ -167,22 +254,14 @@ inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int elemen
                                 const DeviceProperties& device) {
   if (element_size == 8 || device.room == Room::none) return {};
   const std::int64_t packs = whole_packs(cols, element_size);
-  for (int i = 0; i < kLanesShapeCount; ++i) {
-    const LanesShape& shape = kLanesShapes[i];
-    if (shape.lanes <= device.wave && packs <= shape.lanes * shape.packs) {
-      return {ForwardKernel::lanes, i, kLanesThreads / device.wave, 1};
-    }
-  }
+  const bool has_tail = cols * element_size % 16 != 0;
+  const int shape = lanes_shape(packs, device.wave, element_size, has_tail);
+  if (shape >= 0) return {ForwardKernel::lanes, shape, kLanesThreads / device.wave, 1};
   if (packs > (kMostWaves - 1) * kWidePacks * device.wave) return plan_wide(rows, packs, device);
-  const int most_packs = element_size == 2 ? kMostPacks16 : kMostPacks32;
-  for (int waves = 2; waves <= kMostWaves; waves *= 2) {
-    for (int i = 0; i <= kWideShape; ++i) {
-      const int shape_packs = kBlockShapes[i].packs;
-      if (shape_packs > most_packs && waves < kMostWaves) continue;
-      if (packs <= shape_packs * waves * device.wave) return {ForwardKernel::block, i, waves, 1};
-    }
-  }
-  return {};
+  const BlockChoice choice = block_choice(packs, device.wave, element_size, has_tail);
+  const bool has_few_rows = rows <= device.multiprocessors;
+  return {has_few_rows ? ForwardKernel::few_rows : ForwardKernel::block, choice.shape, choice.waves,
+          1};
 }
 
 }  // namespace simple_layernorm::gpu

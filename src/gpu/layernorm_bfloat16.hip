@@ -1,12 +1,15 @@
 // The forward kernels for bfloat16 rows.
 
 #include "gpu/block_kernel.hpp"
+#include "gpu/few_rows_kernel.hpp"
 #include "gpu/lanes_kernel.hpp"
 #include "gpu/split_kernel.hpp"
 
 namespace simple_layernorm::gpu {
 
 template void launch_forward_lanes<BFloat16>(const LayerNormForward&, const ForwardPlan&, void*);
+template void launch_forward_few_rows<BFloat16>(const LayerNormForward&, const ForwardPlan&,
+                                                const DeviceProperties&, void*, void*);
 template void launch_forward_block<BFloat16>(const LayerNormForward&, const ForwardPlan&,
                                              const DeviceProperties&, void*);
 template void launch_forward_split<BFloat16>(const LayerNormForward&, const ForwardPlan&,

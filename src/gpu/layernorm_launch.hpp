@@ -17,6 +17,9 @@ void launch_forward_general(const LayerNormForward& arguments, const DevicePrope
 template <class Element>
 void launch_forward_lanes(const LayerNormForward& arguments, const ForwardPlan& plan, void* stream);
 template <class Element>
+void launch_forward_few_rows(const LayerNormForward& arguments, const ForwardPlan& plan,
+                             const DeviceProperties& device, void* workspace, void* stream);
+template <class Element>
 void launch_forward_block(const LayerNormForward& arguments, const ForwardPlan& plan,
                           const DeviceProperties& device, void* stream);
 template <class Element>

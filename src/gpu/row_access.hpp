@@ -28,7 +28,7 @@ class RowParameters {
       return data == nullptr || (dtype == kDtype<Parameter> && is_aligned(data));
     };
     return fits_parameter(a.weight, a.weight_dtype) && fits_parameter(a.bias, a.bias_dtype) &&
-           (kMayBeWide || !a.wide_output);
+           (sizeof(Element) == 4 || kMayBeWide || !a.wide_output);
   }
 
   /// Weight and bias of the columns from `col` on, if that pack exists. kKeep: see load_kept.
@@ -46,16 +46,10 @@ class RowParameters {
     return parameters<kKeep>(bias_, 0.0f, col, exist);
   }
 
-  __device__ void touch(std::int64_t col) const {
-    if (weight_ != nullptr) gpu::touch(weight_ + col);
-    if (bias_ != nullptr) gpu::touch(bias_ + col);
-  }
-
   /// Whether the output is float32 where Element is not.
   __device__ bool is_wide() const { return kMayBeWide && wide_; }
   /// Whether it keeps all digits of a float: see fine_offset.
-  static constexpr bool kMayBeFine = sizeof(Element) == 4 || kMayBeWide;
-  __device__ bool is_fine() const { return sizeof(Element) == 4 || wide_; }
+  __device__ bool is_fine() const { return sizeof(Element) == 4 || is_wide(); }
 
  protected:
   /// The output of one column.

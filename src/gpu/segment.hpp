@@ -227,13 +227,6 @@ class Segment {
     return {moments(n == kFull ? 1.0f / kFull : rough_quotient(1.0f, fmaxf(n, 1.0f)), hide), n};
   }
 
-  __device__ __forceinline__ void touch_parameters(const Access& access) const {
-#pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-      if (holds(k)) access.touch(col_of(k));
-    }
-  }
-
   /// Weight and bias for pack k as they lie in memory.
   struct PackParameters {
     typename Access::Parameters weights, biases;
@@ -317,7 +310,7 @@ class Segment {
 
   /// The segment's packs in a row of input or output, wherever it starts.
   template <class T>
-  __device__ __forceinline__ UnalignedPacks<T, kLanes, kPacks> unaligned(T* row) const {
+  __device__ __forceinline__ UnalignedPacks<T, kLanes, kPacks, 1, true> unaligned(T* row) const {
     return {row, columns_.first_pack(), columns_.template packs<kPacks>()};
   }
 
@@ -325,7 +318,7 @@ class Segment {
   template <int kCount>
   static __device__ __forceinline__ void x_hat_of(float (&x)[kCount], const Access& access,
                                                   const RowStatistics<float>& s) {
-    if (Access::kMayBeFine && access.is_fine()) {
+    if (access.is_fine()) {
 #pragma unroll
       for (float& value : x) {
         value =

@@ -39,7 +39,6 @@ class KeptParameters {
         if constexpr (kKeepsBiases) packs_[(kWidePacks + k) * kPacks + i] = biases.packs[i];
       }
     }
-    if (!kKeepsBiases) row.touch_parameters(access);
   }
 
   template <class Row>
@@ -149,19 +148,19 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
   SIMPLE_LAYERNORM_DYNAMIC_SHARED(Pack, memory);
   const int wave = threadIdx.x / kWave;
   const int lane = threadIdx.x % kWave;
-  const int piece = blockIdx.x % workspace.pieces;
+  const int piece = blockIdx.x % workspace.moments.pieces;
   const int segment = piece * kWaves + wave;
   const float n = static_cast<float>(a.cols), inverse_n = 1.0f / n;
   const float eps = static_cast<float>(a.eps);
 
-  std::int64_t previous_row = -1, row = blockIdx.x / workspace.pieces;
+  std::int64_t previous_row = -1, row = blockIdx.x / workspace.moments.pieces;
   std::int64_t next_row = row + workspace.groups, second_row = next_row + workspace.groups;
   WaveRows<Element, Access, kIndex> rows(a, segment, row, memory);
   int turn = 0;
   const auto send = [&](std::int64_t row, int attempt, const CountedMoments* of_waves)
                         SIMPLE_LAYERNORM_INLINED {
                           const CountedMoments whole = merge_lanes(of_waves[lane % kWaves], kWaves);
-                          if (lane == 0) workspace.send(row, attempt, piece, whole);
+                          if (lane == 0) workspace.moments.send(row, attempt, piece, whole);
                         };
   const auto read = [&](int attempt, const SplitWorkspace::Words& words) SIMPLE_LAYERNORM_INLINED {
     const SplitWorkspace::Message message = workspace.read(previous_row, attempt, words);

@@ -72,13 +72,18 @@ TEST(ForwardPlan, EveryPackOfARowHasAPlaceAndEveryPieceHasWork) {
       const LanesShape& shape = kLanesShapes[plan.shape];
       EXPECT_LE(shape.lanes, device.wave);
       expect_covered(packs, 1, shape.lanes * shape.packs);
-    } else if (plan.kernel == ForwardKernel::block || plan.kernel == ForwardKernel::split) {
+    } else if (plan.kernel != ForwardKernel::general) {
       const std::int64_t block = plan.waves * packs_of_a_wave(plan) * device.wave;
       EXPECT_GE(plan.pieces * block, packs);
       EXPECT_EQ(plan.waves & (plan.waves - 1), 0) << "not a subtree";
       EXPECT_EQ(plan.pieces & (plan.pieces - 1), 0) << "not a subtree";
       EXPECT_LE(plan.pieces, device.multiprocessors) << "not all at the same time";
-      EXPECT_EQ(plan.kernel == ForwardKernel::split, plan.pieces > 1);
+      if (plan.kernel == ForwardKernel::few_rows) {
+        EXPECT_LE(rows * plan.pieces, device.multiprocessors) << "not all at the same time";
+        EXPECT_LE(plan.pieces, plan.waves * device.wave) << "more messages than lanes";
+      } else {
+        EXPECT_EQ(plan.kernel == ForwardKernel::split, plan.pieces > 1);
+      }
     } else {
       EXPECT_TRUE(size == 8 || packs > std::int64_t{1} << 16);
     }
@@ -102,7 +107,7 @@ TEST(ForwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
 TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
   for_all([](std::int64_t rows, std::int64_t cols, int size, const DeviceProperties& device) {
     for (int grad_size : {size, size == 2 ? 4 : size}) {
-      const BackwardPlan plan = plan_backward(rows, cols, size, grad_size, device);
+      const BackwardPlan plan = plan_backward(rows, cols, size, grad_size, true, device);
       const std::int64_t packs = packs_of(cols, size);
       EXPECT_GE(plan.groups, 1);
       EXPECT_LE(plan.groups, rows);
@@ -111,6 +116,7 @@ TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
         const BackwardLanesShape& shape = kBackwardLanesShapes[plan.shape];
         EXPECT_LE(shape.lanes, device.wave);
         expect_covered(packs, 1, shape.lanes * shape.packs);
+        EXPECT_TRUE(exists(shape, device.room, elements_of(size, grad_size)));
       } else if (plan.kernel == BackwardKernel::block) {
         const BackwardBlockShape& shape = kBackwardBlockShapes[plan.shape];
         EXPECT_LE(plan.threads, shape.threads);
@@ -128,10 +134,10 @@ TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
   });
 }
 
-TEST(BackwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
+TEST(BackwardPlan, TheOrderOfSumsDependsOnNeitherTheRowsNorTheirAlignment) {
   for_all([](std::int64_t rows, std::int64_t cols, int size, const DeviceProperties& device) {
-    const BackwardPlan plan = plan_backward(rows, cols, size, size, device);
-    const BackwardPlan alone = plan_backward(1, cols, size, size, device);
+    const BackwardPlan plan = plan_backward(rows, cols, size, size, true, device);
+    const BackwardPlan alone = plan_backward(1, cols, size, size, false, device);
     EXPECT_EQ(plan.kernel, alone.kernel);
     EXPECT_EQ(plan.shape, alone.shape);
     EXPECT_EQ(plan.threads, alone.threads);
@@ -141,7 +147,7 @@ TEST(BackwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
 
 TEST(BackwardPlan, PartialSumsStayBehindWhatTheRowsTake) {
   for (const DeviceProperties& device : kDevices) {
-    const BackwardPlan plan = plan_backward(std::int64_t{1} << 18, 1024, 2, 2, device);
+    const BackwardPlan plan = plan_backward(std::int64_t{1} << 18, 1024, 2, 2, true, device);
     EXPECT_LT(plan.groups * 2 * 4, (std::int64_t{1} << 18) * 2 / 16);
   }
 }
@@ -157,7 +163,7 @@ TEST(Plan, CanBeChosenByName) {
   device.room = chosen_room("general", device.room);
   for (const std::int64_t cols : {64, 1024, 16384, 131072}) {
     EXPECT_EQ(plan_forward(100, cols, 2, device).kernel, ForwardKernel::general);
-    EXPECT_EQ(plan_backward(100, cols, 2, 2, device).kernel, BackwardKernel::general);
+    EXPECT_EQ(plan_backward(100, cols, 2, 2, true, device).kernel, BackwardKernel::general);
   }
 }
 

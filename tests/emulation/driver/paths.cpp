@@ -36,11 +36,15 @@ std::string name_of(const ForwardPlan& plan, int wave) {
   if (plan.kernel == ForwardKernel::general) return "forward general";
   const std::string shape = std::to_string(plan.shape);
   if (plan.kernel == ForwardKernel::lanes) return "forward lanes, shape " + shape;
-  if (plan.kernel == ForwardKernel::block) {
-    return "forward block, shape " + shape + ", " + std::to_string(plan.waves) + " waves";
-  }
-  // The number of messages that a lane receives makes a difference, that of pieces none.
+  const std::string shape_and_waves = shape + ", " + std::to_string(plan.waves) + " waves";
+  if (plan.kernel == ForwardKernel::block) return "forward block, shape " + shape_and_waves;
+  // The number of messages that a lane receives makes a difference, that of pieces none. For few
+  // rows it is that of waves which receive messages.
   const int run = std::max(1, plan.pieces / wave);
+  if (plan.kernel == ForwardKernel::few_rows) {
+    return "forward few rows, shape " + shape_and_waves + ", " +
+           (plan.pieces == 1 ? "whole rows" : std::to_string(run) + " receive");
+  }
   return "forward split, shape " + shape + ", " + std::to_string(run) + " a lane";
 }
 
@@ -53,8 +57,8 @@ std::string forward_name(std::int64_t rows, std::int64_t cols, Dtype dtype, int 
 std::string backward_name(std::int64_t rows, std::int64_t cols, Dtype dtype, Dtype grad_dtype,
                           int multiprocessors) {
   const auto size = [](Dtype d) { return static_cast<int>(simple_layernorm::size_of(d)); };
-  const BackwardPlan plan =
-      plan_backward(rows, cols, size(dtype), size(grad_dtype), properties_of(multiprocessors));
+  const BackwardPlan plan = plan_backward(rows, cols, size(dtype), size(grad_dtype), true,
+                                          properties_of(multiprocessors));
   const char* const kernels[] = {"general", "lanes", "block", "split"};
   const std::string name = std::string("backward ") + kernels[static_cast<int>(plan.kernel)];
   if (plan.kernel == BackwardKernel::general) return name;
