@@ -67,10 +67,6 @@ struct GradientRow {
   }
 };
 
-/// Whether the first pass leaves its numbers of short rows for the second. AVX2 converts them again
-/// in less time: it stores 32 bytes a cycle.
-template <class X>
-constexpr bool kKeptGradients = kKept<X> && kRegisterBytes != 32;
 /// Numbers that the first pass leaves of a tile of rows of one chunk for the second.
 /// With twice as many, 16-bit backward at 4096 x 768 takes 1.3 times as long: two tiles' are a
 /// third of a first-level cache.
@@ -277,8 +273,8 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
       run_tiles.template operator()<false, Store::streamed>();
       return finish_streams();
     }
-    if (kKeptGradients<X> && cols <= kMostKeptGradients) {
-      return run_tiles.template operator()<kKeptGradients<X>, Store::cached>();
+    if (kKept<X> && cols <= kMostKeptGradients) {
+      return run_tiles.template operator()<kKept<X>, Store::cached>();
     }
   }
   run_tiles.template operator()<false, Store::cached>();
