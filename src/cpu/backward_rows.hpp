@@ -67,10 +67,6 @@ struct GradientRow {
   }
 };
 
-/// Whether the first pass leaves its numbers of short rows for the second. AVX2 converts them again
-/// in less time: it stores 32 bytes a cycle.
-template <class X>
-constexpr bool kKeptGradients = kKept<X> && kRegisterBytes != 32;
 /// Numbers that the first pass leaves of a tile of rows of one chunk for the second.
 /// With twice as many, 16-bit backward at 4096 x 768 takes 1.3 times as long: two tiles' are a
 /// third of a first-level cache.
@@ -171,10 +167,13 @@ constexpr std::int64_t kMostGradientTileRows = 32;
 /// Input and grad_output of a tile of longer rows than a chunk: in the second-level cache.
 constexpr std::int64_t kGradientTileBytes = 131072;
 /// Rows of so few columns take one pass at a time, and the second reads a tile's rows together, so
-/// that the sums of a column are loaded and stored once: 65536 x 64 takes 0.85 of the time so.
-/// float32 rows of 128 and 256 columns take 1.15 times as long (EPYC).
+/// that the sums of a column are loaded and stored once: 65536 x 64 takes 0.85 of the time so, and
+/// 16 bits that are not kept 0.85 to 0.95 at 128 x 1024 and 4096 x 1000. With 2048 columns they
+/// take up to 1.07 times as long, float32 rows of 128 and 256 columns 1.15 times (EPYC).
 template <class X>
-constexpr std::int64_t kNarrowGradientRow = sizeof(X) == 2 ? 256 : 64;
+constexpr std::int64_t kNarrowGradientRow = sizeof(X) > 2 ? 64
+                                            : kKept<X>    ? 256
+                                                          : 1024;
 /// Elements between fetching a line into the second-level cache and using it, in rows of one chunk.
 /// Into the first-level cache, where the tiles' numbers are, 16 bits take 1.2 times as long.
 constexpr std::int64_t kGradientReadAhead = 4096;
@@ -205,7 +204,10 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
   const auto run_tiles = [&]<bool kKeep, Store kStore>() {
     const std::int64_t tile = gradient_tile_rows<X, kKeep>(cols);
     const std::int64_t rows_ahead = kGradientReadAhead / cols;
-    const Ahead tile_ahead{tile * a.grad_output_row_stride, tile * a.row_stride, kWriteAhead};
+    // What a tile's first pass reads and its second writes is fetched while the one before takes
+    // the same pass: with kWriteAhead, 16 bits at 4096 x 768 take 1.08 to 1.2 times as long (EPYC).
+    const Ahead tile_ahead{tile * a.grad_output_row_stride, tile * a.row_stride,
+                           kKeep ? kWriteAhead : tile * cols};
     const bool together = needs_input && cols > kNarrowGradientRow<X>;
     GradientRow<X> rows[2][kMostGradientTileRows];
     GradientSums<T> sums[kMostGradientTileRows];
@@ -277,8 +279,8 @@ void backward_rows(const LayerNormBackward& a, std::int64_t begin, std::int64_t 
       run_tiles.template operator()<false, Store::streamed>();
       return finish_streams();
     }
-    if (kKeptGradients<X> && cols <= kMostKeptGradients) {
-      return run_tiles.template operator()<kKeptGradients<X>, Store::cached>();
+    if (kKept<X> && cols <= kMostKeptGradients) {
+      return run_tiles.template operator()<kKept<X>, Store::cached>();
     }
   }
   run_tiles.template operator()<false, Store::cached>();

@@ -10,9 +10,10 @@ namespace simple_layernorm::cpu {
 namespace {
 
 /// Whether a pass over short rows of X leaves its numbers for the next, because to convert X is
-/// work.
+/// work. AVX2 converts them again in less time: it stores 32 bytes a cycle. 16 bits forward take
+/// 0.92 to 0.96 of the time so (EPYC).
 template <class X>
-constexpr bool kKept = sizeof(X) == 2;
+constexpr bool kKept = sizeof(X) == 2 && kRegisterBytes != 32;
 
 struct Chunk {
   std::int64_t begin;
