@@ -55,19 +55,16 @@ __device__ void store_block_sums(const Segment& segment, typename Segment::Sums&
   if (bias != nullptr) bias[columns.tail_col()] = sums.bias_tail;
 }
 
-template <class Access, int kIndex>
-constexpr BlockWork kBlockWork = kBackwardBlockShapes[kIndex].work(Access::kIsAligned);
-
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(kBackwardBlockShapes[kIndex].threads,
                                   (kResident<kBackwardBlockShapes[kIndex].threads,
-                                             kBlockWork<Access, kIndex>.blocks, Access::kIsWide>))
+                                             kBackwardBlockShapes[kIndex].blocks, Access::kIsWide>))
     layer_norm_backward_block(LayerNormBackward a, PartialSums<float> partial_sums) {
   if constexpr (kBackwardBlockShapes[kIndex].needs > kRoom) return;
   await_earlier_work();
   constexpr int kPacks = kBackwardBlockShapes[kIndex].packs;
   constexpr int kThreads = kBackwardBlockShapes[kIndex].threads;
-  constexpr bool kUsesSharedMemory = kBlockWork<Access, kIndex>.uses_shared_memory;
+  constexpr bool kUsesSharedMemory = kBackwardBlockShapes[kIndex].uses_shared_memory;
   using Segment = BlockSegment<Element, Access, kPacks, kThreads, kUsesSharedMemory>;
   using Block = BlockReduction<float, kThreads>;
   __shared__ float slots[Block::kSlots];
@@ -107,11 +104,11 @@ void launch_backward_block(const LayerNormBackward& a, const BackwardPlan& plan,
       using Access = std::remove_pointer_t<decltype(access)>;
       constexpr int kIndex = decltype(index)::value;
       if constexpr (is_reachable(kBackwardBlockShapes, kIndex, kLeastRoom, kMostRoom,
-                                 Access::kElements)) {
+                                 Access::kElements, Access::kIsAligned)) {
         constexpr auto kKernel = layer_norm_backward_block<Element, Access, kIndex>;
         constexpr BackwardBlockShape kShape = kBackwardBlockShapes[kIndex];
-        using Segment = BlockSegment<Element, Access, kShape.packs, kShape.threads,
-                                     kBlockWork<Access, kIndex>.uses_shared_memory>;
+        using Segment =
+            BlockSegment<Element, Access, kShape.packs, kShape.threads, kShape.uses_shared_memory>;
         constexpr std::size_t kBytes = Segment::kSharedPacks * sizeof(Pack) * kShape.threads;
         allow_shared_bytes<kKernel>(kBytes);
         launch(kKernel, plan.groups, plan.threads, kBytes, stream, a, partial_sums);

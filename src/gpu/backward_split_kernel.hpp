@@ -149,7 +149,7 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
       using Access = std::remove_pointer_t<decltype(access)>;
       constexpr int kIndex = decltype(index)::value;
       if constexpr (is_reachable(kBackwardSplitShapes, kIndex, kLeastRoom, kMostRoom,
-                                 Access::kElements)) {
+                                 Access::kElements, Access::kIsAligned)) {
         constexpr auto kKernel = layer_norm_backward_split<Element, Access, kIndex>;
         constexpr BackwardSplitShape kShape = kBackwardSplitShapes[kIndex];
         using Segment =

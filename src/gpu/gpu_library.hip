@@ -7,7 +7,6 @@
 #include "gpu/architectures.hpp"
 #include "gpu/elements.hpp"
 #include "gpu/gpu_runtime.hpp"
-#include "gpu/gradient_access.hpp"
 #include "gpu/gradient_handover.hpp"
 #include "gpu/handover.hpp"
 #include "gpu/layernorm_launch.hpp"
@@ -92,13 +91,8 @@ void launch_forward(const LayerNormForward& given, void* workspace, void* stream
 }
 
 BackwardPlan plan_of(const LayerNormBackward& a, const DeviceProperties& device) {
-  bool is_aligned = false;
-  with_packed_type(a.input_dtype, [&](auto element) {
-    with_gradient_access<decltype(element)>(
-        a, [&](auto* access) { is_aligned = std::remove_pointer_t<decltype(access)>::kIsAligned; });
-  });
   return plan_backward(a.rows, a.cols, static_cast<int>(size_of(a.input_dtype)),
-                       static_cast<int>(size_of(a.output_dtype())), is_aligned, device);
+                       static_cast<int>(size_of(a.output_dtype())), device);
 }
 
 std::size_t backward_workspace(const LayerNormBackward& a) {

@@ -107,7 +107,7 @@ TEST(ForwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
 TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
   for_all([](std::int64_t rows, std::int64_t cols, int size, const DeviceProperties& device) {
     for (int grad_size : {size, size == 2 ? 4 : size}) {
-      const BackwardPlan plan = plan_backward(rows, cols, size, grad_size, true, device);
+      const BackwardPlan plan = plan_backward(rows, cols, size, grad_size, device);
       const std::int64_t packs = packs_of(cols, size);
       EXPECT_GE(plan.groups, 1);
       EXPECT_LE(plan.groups, rows);
@@ -134,10 +134,10 @@ TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
   });
 }
 
-TEST(BackwardPlan, TheOrderOfSumsDependsOnNeitherTheRowsNorTheirAlignment) {
+TEST(BackwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
   for_all([](std::int64_t rows, std::int64_t cols, int size, const DeviceProperties& device) {
-    const BackwardPlan plan = plan_backward(rows, cols, size, size, true, device);
-    const BackwardPlan alone = plan_backward(1, cols, size, size, false, device);
+    const BackwardPlan plan = plan_backward(rows, cols, size, size, device);
+    const BackwardPlan alone = plan_backward(1, cols, size, size, device);
     EXPECT_EQ(plan.kernel, alone.kernel);
     EXPECT_EQ(plan.shape, alone.shape);
     EXPECT_EQ(plan.threads, alone.threads);
@@ -147,7 +147,7 @@ TEST(BackwardPlan, TheOrderOfSumsDependsOnNeitherTheRowsNorTheirAlignment) {
 
 TEST(BackwardPlan, PartialSumsStayBehindWhatTheRowsTake) {
   for (const DeviceProperties& device : kDevices) {
-    const BackwardPlan plan = plan_backward(std::int64_t{1} << 18, 1024, 2, 2, true, device);
+    const BackwardPlan plan = plan_backward(std::int64_t{1} << 18, 1024, 2, 2, device);
     EXPECT_LT(plan.groups * 2 * 4, (std::int64_t{1} << 18) * 2 / 16);
   }
 }
@@ -163,7 +163,7 @@ TEST(Plan, CanBeChosenByName) {
   device.room = chosen_room("general", device.room);
   for (const std::int64_t cols : {64, 1024, 16384, 131072}) {
     EXPECT_EQ(plan_forward(100, cols, 2, device).kernel, ForwardKernel::general);
-    EXPECT_EQ(plan_backward(100, cols, 2, 2, true, device).kernel, BackwardKernel::general);
+    EXPECT_EQ(plan_backward(100, cols, 2, 2, device).kernel, BackwardKernel::general);
   }
 }
 

@@ -89,6 +89,7 @@ std::vector<Case> cases_of(const Pass& pass, const std::vector<std::int64_t>& co
           c.padding = 16;
         }
         if (pass.path_of(c) != path.name) c.rows = rows;
+        if (pass.path_of(c) != path.name) c.rows = path.rows;
         cases.push_back(c);
       };
       std::vector<Fit> fits = pass.fits_of_16_bits;

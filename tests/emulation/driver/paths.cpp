@@ -57,8 +57,8 @@ std::string forward_name(std::int64_t rows, std::int64_t cols, Dtype dtype, int 
 std::string backward_name(std::int64_t rows, std::int64_t cols, Dtype dtype, Dtype grad_dtype,
                           int multiprocessors) {
   const auto size = [](Dtype d) { return static_cast<int>(simple_layernorm::size_of(d)); };
-  const BackwardPlan plan = plan_backward(rows, cols, size(dtype), size(grad_dtype), true,
-                                          properties_of(multiprocessors));
+  const BackwardPlan plan =
+      plan_backward(rows, cols, size(dtype), size(grad_dtype), properties_of(multiprocessors));
   const char* const kernels[] = {"general", "lanes", "block", "split"};
   const std::string name = std::string("backward ") + kernels[static_cast<int>(plan.kernel)];
   if (plan.kernel == BackwardKernel::general) return name;
