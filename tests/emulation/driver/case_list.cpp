@@ -90,6 +90,7 @@ std::vector<Case> cases_of(const Pass& pass, const std::vector<std::int64_t>& co
         }
         if (pass.path_of(c) != path.name) c.rows = rows;
         if (pass.path_of(c) != path.name) c.rows = path.rows;
+        if (pass.path_of(c) != path.name && fit == Fit::any) c.wide_output = false;
         cases.push_back(c);
       };
       std::vector<Fit> fits = pass.fits_of_16_bits;
