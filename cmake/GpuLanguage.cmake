@@ -59,7 +59,7 @@ if(wanted STREQUAL "AUTO" AND SIMPLE_LAYERNORM_TORCH)
     message(FATAL_ERROR
       "simple_layernorm: torch ${SIMPLE_LAYERNORM_TORCH_VERSION} is a build for GPUs and this machine has one, "
       "but ${missing}. Install that, or build without GPU kernels: "
-      "pip install . -C cmake.define.SIMPLE_LAYERNORM_GPU=OFF")
+      "pip install . --config-settings cmake.define.SIMPLE_LAYERNORM_GPU=OFF")
   elseif(missing)
     set(wanted OFF)
     set(SIMPLE_LAYERNORM_GPU_REASON "built on a machine where no GPU is seen and ${missing}")

@@ -97,7 +97,7 @@ function(simple_layernorm_check_hip_against_torch)
     message(FATAL_ERROR
       "simple_layernorm: expected HIP ${of_torch}, which torch ${SIMPLE_LAYERNORM_TORCH_VERSION} was built with, "
       "but got HIP ${SIMPLE_LAYERNORM_HIP_VERSION} in ${SIMPLE_LAYERNORM_HIP_ROOT}. Set ROCM_PATH to a ROCm of "
-      "that version, or build without GPU kernels: pip install . -C cmake.define.SIMPLE_LAYERNORM_GPU=OFF")
+      "that version, or build without GPU kernels: pip install . --config-settings cmake.define.SIMPLE_LAYERNORM_GPU=OFF")
   endif()
 endfunction()
 

@@ -53,8 +53,18 @@ def test_an_nvidia_gpu_is_named_by_its_capability(monkeypatch: pytest.MonkeyPatc
     ("build", "hip", "error", "text"),
     [
         ("off", None, None, "this build has no GPU kernels"),
-        ("off", None, None, "rebuild with -C cmake.define.SIMPLE_LAYERNORM_GPU=CUDA"),
-        ("off", "7.0", None, "rebuild with -C cmake.define.SIMPLE_LAYERNORM_GPU=HIP"),
+        (
+            "off",
+            None,
+            None,
+            "rebuild with --config-settings cmake.define.SIMPLE_LAYERNORM_GPU=CUDA",
+        ),
+        (
+            "off",
+            "7.0",
+            None,
+            "rebuild with --config-settings cmake.define.SIMPLE_LAYERNORM_GPU=HIP",
+        ),
         ("hip", None, None, "kernels are hip, torch's are cuda"),
         ("cuda", None, "no libamdhip64\nand a trace", "no libamdhip64"),
     ],

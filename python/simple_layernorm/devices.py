@@ -68,7 +68,9 @@ def _gpu_report(index: int) -> DeviceReport:
 
 def _reason_for_no_kernel(index: int, torch_language: str) -> str:
     language, _ = _C.gpu_build()
-    rebuild = f"rebuild with -C cmake.define.SIMPLE_LAYERNORM_GPU={torch_language.upper()}"
+    rebuild = (
+        f"rebuild with --config-settings cmake.define.SIMPLE_LAYERNORM_GPU={torch_language.upper()}"
+    )
     if language == "off":
         return f"this build has no GPU kernels ({_build_info.gpu_reason}); {rebuild}"
     if language != torch_language:

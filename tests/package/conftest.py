@@ -66,7 +66,9 @@ def builder(make_venv: Callable[[], Venv]) -> Venv:
 def wheel(builder: Venv, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel without GPU kernels."""
     folder = tmp_path_factory.mktemp("wheel")
-    return build_wheel(builder, source, folder, "-C", "cmake.define.SIMPLE_LAYERNORM_GPU=OFF")
+    return build_wheel(
+        builder, source, folder, "--config-settings", "cmake.define.SIMPLE_LAYERNORM_GPU=OFF"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,7 @@ def test_gpu_torch_with_a_gpu_but_no_compiler_is_an_error_that_names_it(
     no_rocm = f"-DSIMPLE_LAYERNORM_DEBIAN_PREFIX={tmp_path}"
     error = configure.error(*with_torch(**flavour), gpu, hide, no_rocm, PATH="/usr/bin:/bin")
     assert names in error
-    assert "pip install . -C cmake.define.SIMPLE_LAYERNORM_GPU=OFF" in error
+    assert "pip install . --config-settings cmake.define.SIMPLE_LAYERNORM_GPU=OFF" in error
 
 
 @needs_hip

@@ -38,7 +38,7 @@ def wheel(
     options = [f"SIMPLE_LAYERNORM_GPU={language}"]
     if language == "CUDA":
         options.append("CMAKE_CUDA_ARCHITECTURES=90-real")
-    flags = [part for option in options for part in ("-C", f"cmake.define.{option}")]
+    flags = [part for option in options for part in ("--config-settings", f"cmake.define.{option}")]
     return build_wheel(builder, source, tmp_path_factory.mktemp("gpu_wheel"), *flags)
 
 
@@ -138,7 +138,9 @@ def test_gpu_tensor_in_a_build_without_kernels_for_it_is_refused_before_a_launch
     make_venv: MakeVenv, source: Path, tmp_path: Path, option: str, expected: str
 ) -> None:
     environment = make_venv().add_torch()
-    wheel = build_wheel(environment, source, tmp_path, "-C", f"cmake.define.{option}")
+    wheel = build_wheel(
+        environment, source, tmp_path, "--config-settings", f"cmake.define.{option}"
+    )
     environment.pip("install", "--no-deps", wheel)
     environment.run("-c", CPU_PATH_WORKS)
     call = "import torch, simple_layernorm as s; s.layer_norm(torch.ones(2, 7).cuda(), (7,))"

@@ -96,7 +96,7 @@ def test_sdist_holds_the_sources_and_builds_the_same_wheel(
     folder = tmp_path / "wheel"
     folder.mkdir()
     from_sdist = build_wheel(
-        builder, unpacked, folder, "-C", "cmake.define.SIMPLE_LAYERNORM_GPU=OFF"
+        builder, unpacked, folder, "--config-settings", "cmake.define.SIMPLE_LAYERNORM_GPU=OFF"
     )
     assert from_sdist.name == wheel.name
     listings = [run([sys.executable, "-m", "zipfile", "-l", file]) for file in (wheel, from_sdist)]
@@ -168,7 +168,10 @@ def test_another_python_on_path_and_in_the_build_folder_does_not_confuse_the_bui
 
     wheels = tmp_path / "wheel"
     command = [builder.python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    run([*command, "-C", f"build-dir={build_folder}", "-w", wheels, source], PATH=path)
+    run(
+        [*command, "--config-settings", f"build-dir={build_folder}", "-w", wheels, source],
+        PATH=path,
+    )
     (wheel,) = wheels.glob("*.whl")
     assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
