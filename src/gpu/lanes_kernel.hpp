@@ -88,8 +88,9 @@ __device__ __forceinline__ Moments<float> own_moments(const Segment (&segments)[
 /// and 128 columns 0.986 and 0.979, with them 0.892 and 0.881.
 constexpr int kEarlyPacks = 2;
 
-/// Rows that a group reads at a time. float16's conversions leave no registers for two unaligned
-/// ones: 773 columns, one and two 0.79, 0.69 of a copy (H200, torch 2.11, 2026-11-30).
+/// Rows that a group reads at a time. float16's conversions leave few registers for two unaligned
+/// ones: 509, 773, 1001 columns, one 0.727, 0.791, 0.761 of a copy, two at best 0.682, 0.820,
+/// 0.753 (H200, torch 2.11, 2026-11-30).
 template <class Element, class Access>
 constexpr int group_rows(const LanesShape& shape) {
   constexpr bool kIsFloat16 = std::is_same_v<Element, Float16>;

@@ -73,7 +73,8 @@ struct LanesShape {
   int unaligned_rows;  ///< the same where lanes exchange parts of packs
 };
 // Unaligned bfloat16 rows of 509, 773, 1001 columns, two at a time and one: 0.819, 0.910, 0.913 and
-// 0.715, 0.836, 0.890 (H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy).
+// 0.715, 0.836, 0.890 (H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy; two rows
+// centred on their first value, which is no longer so).
 constexpr LanesShape kLanesShapes[] = {
     {8, 1, 4, 4},  {16, 1, 4, 4}, {16, 2, 2, 2}, {32, 2, 1, 2}, {32, 3, 1, 2}, {32, 4, 1, 2},
     {64, 3, 1, 1}, {64, 4, 1, 1}, {32, 5, 1, 1}, {32, 6, 1, 1}, {32, 7, 1, 1}, {32, 8, 1, 1},
@@ -183,7 +184,8 @@ constexpr BlockChoice block_choice(std::int64_t packs, int wave, int element_siz
   return {};
 }
 
-/// Whether rows with waves of this size, all aligned or not, ever satisfy is_taken.
+/// Whether rows with waves of this size, all aligned or not, ever satisfy is_taken. Shapes hold 8
+/// packs or a multiple.
 template <class IsTaken>
 constexpr bool any_row(int wave, int element_size, bool are_aligned, IsTaken is_taken) {
   for (int packs = 1; packs <= kMostWaves * kWidePacks * wave; packs += packs < 8 ? 1 : 8) {
