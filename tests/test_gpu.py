@@ -92,8 +92,28 @@ def test_two_streams_at_once_do_not_share_a_workspace() -> None:
             check(output, gradients, inputs, g)
 
 
+def test_rows_that_fill_the_gpu_run_on_streams_of_every_priority() -> None:
+    """Their blocks wait for each other: those of one kernel must not keep another's out."""
+    least, greatest = torch.cuda.Stream.priority_range()
+    streams = [torch.cuda.Stream(priority=p) for p in range(greatest, least + 1)]
+    inputs, g = leaves(3, 2**21), normal(3, 2**21, device="cuda", seed=5)
+    expected = forward_and_backward(inputs, g)
+    check(*expected, inputs, g)
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(10):
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                own = [t.detach().requires_grad_() for t in inputs]
+                results.append(forward_and_backward(own, g))
+    torch.cuda.synchronize()
+    for output, gradients in results:
+        assert torch.equal(output, expected[0])
+        assert all(torch.equal(a, b) for a, b in zip(gradients, expected[1], strict=True))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(64, 128), (3, 65537), (4097, 768)])
+@pytest.mark.parametrize("shape", [(64, 128), (3, 65537), (4097, 768), (2, 2**20)])
 def test_a_captured_graph_replays_with_new_data(shape: tuple[int, int], dtype: torch.dtype) -> None:
     inputs = [t.detach().to(dtype).requires_grad_() for t in leaves(*shape)]
     g = normal(*shape, dtype=dtype, device="cuda", seed=9)

@@ -111,7 +111,7 @@ void launch_backward_block(const LayerNormBackward& a, const BackwardPlan& plan,
             BlockSegment<Element, Access, kShape.packs, kShape.threads, kShape.uses_shared_memory>;
         constexpr std::size_t kBytes = Segment::kSharedPacks * sizeof(Pack) * kShape.threads;
         allow_shared_bytes<kKernel>(kBytes);
-        launch(kKernel, plan.groups, plan.threads, kBytes, stream, a, partial_sums);
+        launch(kKernel, {plan.groups, plan.threads, kBytes, stream}, a, partial_sums);
       }
     });
   });

@@ -141,7 +141,7 @@ void launch_backward_lanes(const LayerNormBackward& a, const BackwardPlan& plan,
         constexpr std::size_t shared_bytes = LanesSegment<Element, Access, kIndex>::kSharedPacks *
                                              sizeof(Pack) * kBackwardLanesThreads;
         allow_shared_bytes<kKernel>(shared_bytes);
-        launch(kKernel, plan.groups, plan.threads, shared_bytes, stream, a, partial_sums);
+        launch(kKernel, {plan.groups, plan.threads, shared_bytes, stream}, a, partial_sums);
       }
     });
   });

@@ -166,7 +166,7 @@ struct BackwardPlan {
 inline BackwardPlan plan_backward(std::int64_t rows, std::int64_t cols, int element_size,
                                   int grad_size, const DeviceProperties& device) {
   const std::int64_t packs = whole_packs(cols, element_size);
-  const bool has_tail = cols * element_size % 16 != 0;
+  const bool has_tail = ends_within_pack(cols, element_size);
   const Elements elements = elements_of(element_size, grad_size);
   const auto plan = [&](BackwardKernel kernel, int shape, int threads, std::int64_t pieces,
                         std::int64_t most_groups, std::int64_t rows_at_a_time) {

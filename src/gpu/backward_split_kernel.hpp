@@ -164,8 +164,10 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
             blocks_per_multiprocessor<kKernel>(plan.threads, shared_bytes);
         const PartialSums<float> partial_sums(a, std::min(plan.groups, resident / plan.pieces),
                                               static_cast<char*>(workspace) + messages);
-        launch(kKernel, partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream, a,
-               partial_sums, exchange);
+        launch(kKernel,
+               {partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream,
+                starts_together(plan.pieces, device)},
+               a, partial_sums, exchange);
         launch_sum(a, partial_sums, stream);
       }
     });

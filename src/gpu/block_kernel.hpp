@@ -42,10 +42,11 @@ class WaveRun {
   }
 
   /// Issues the loads of the run of `row`.
-  __device__ __forceinline__ void load(const Element* row, std::int64_t row_index) {
+  __device__ __forceinline__ void load(const Element* row, std::int64_t row_index,
+                                       bool keeps_cached) {
     place(Hide(row_index, 60));
 #pragma unroll
-    for (int i = 0; i < kSegments; ++i) segments_[i].load(row);
+    for (int i = 0; i < kSegments; ++i) segments_[i].load(row, keeps_cached);
   }
 
   /// Waits for them, multiplies the run with `scale`, and returns its moments.
@@ -103,16 +104,28 @@ class WaveRun {
 /// use 64 a thread, 80 and 128 for wide rows. Where lanes exchange 16-bit elements, wide ones too
 /// get 64. H200, torch 2.11, 2026-11-30, bfloat16, forward over copy, 2, 3, 4 blocks: 4097 columns
 /// 0.752, 0.795, 0.808, 4096 columns with offset 1 0.918, 0.859, 0.919 (bytes spilled: 0, 64, 36).
+/// float32 rows of up to 4 packs a lane need no more than 48: 4096 columns, rows kept in the L2
+/// cache, 4 and 5 blocks 0.990 and 1.017; a graph's launch of 4096 x 768 6.24 and 5.72 us.
 template <class Element, class Access, int kIndex>
 constexpr int resident_blocks() {
   constexpr bool kExchanges = !kMovesUnalignedPacks && !Access::kIsAligned && sizeof(Element) == 2;
+  constexpr bool kIsNarrow = sizeof(Element) == 4 && Access::kIsAligned;
   if (kBlockShapes[kIndex].segments > 1) return 2;
+  if (kIsNarrow && kBlockShapes[kIndex].packs <= 4) return 5;
   return kIndex < kWideShape || kExchanges ? 4 : 3;
 }
 
+/// Whether the kernel has the choice of keeps_cached: float16's conversions leave most shapes no
+/// registers for it. H200, torch 2.11, 2026-11-30, forward over copy, with and without: 2048, 5120,
+/// 32768 columns 0.956 and 1.003, 0.923 (spills) and 0.966, 0.940 and 0.970; 4096, 8192 columns
+/// 1.010 and 0.985, 1.008 and 0.983.
+template <class Element, int kIndex>
+constexpr bool kMayKeepCached = !std::is_same_v<Element, Float16> || kIndex == kWideShape;
+
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(kMostWaves* kWave, (resident_blocks<Element, Access, kIndex>()))
-    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, float inverse_n) {
+    layer_norm_forward_block(LayerNormForward a, std::int64_t first_row, float inverse_n,
+                             bool keeps_cached) {
   __shared__ CountedMoments slots[kAttempts][kWave];
   await_earlier_work();
   const float eps = static_cast<float>(a.eps);
@@ -124,7 +137,7 @@ __global__ void __launch_bounds__(kMostWaves* kWave, (resident_blocks<Element, A
   float scale = 1.0f;
 #pragma unroll 1
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    run.load(input, row);
+    run.load(input, row, kMayKeepCached<Element, kIndex> && keeps_cached);
     moments = merge_waves(run.moments(input, scale, row), slots[attempt]).moments;
     if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
     if (scale == 1.0f) break;
@@ -138,11 +151,11 @@ constexpr bool kTakesBlockShape =
     takes_block_shape(kIndex, kLargestWave, sizeof(Element), Access::kIsAligned);
 
 template <class Element, class Access, int kIndex>
-void launch_block(const LayerNormForward& a, int threads, void* stream) {
+void launch_block(const LayerNormForward& a, int threads, bool keeps_cached, void* stream) {
   for (std::int64_t first = 0; first < a.rows; first += kMostBlocks) {
     const std::int64_t blocks = std::min(a.rows - first, kMostBlocks);
-    launch(layer_norm_forward_block<Element, Access, kIndex>, blocks, threads, 0, stream, a, first,
-           1.0f / static_cast<float>(a.cols));
+    launch(layer_norm_forward_block<Element, Access, kIndex>, {blocks, threads, 0, stream}, a,
+           first, 1.0f / static_cast<float>(a.cols), keeps_cached);
   }
 }
 
@@ -154,7 +167,9 @@ void launch_forward_block(const LayerNormForward& a, const ForwardPlan& plan,
       using Access = std::remove_pointer_t<decltype(access)>;
       constexpr int kIndex = decltype(index)::value;
       if constexpr (kTakesBlockShape<Element, Access, kIndex>) {
-        launch_block<Element, Access, kIndex>(a, plan.waves * device.wave, stream);
+        launch_block<Element, Access, kIndex>(
+            a, plan.waves * device.wave, gpu::keeps_cached(a.rows, a.cols, sizeof(Element), device),
+            stream);
       }
     });
   });

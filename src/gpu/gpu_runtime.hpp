@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #if defined(__CUDACC__) && !defined(__HIP__)
 #include <cuda_runtime.h>
@@ -210,6 +211,21 @@ __device__ T shuffle_from(T value, int lane) {
 __device__ inline bool any_lane(bool condition) { return __any(condition) != 0; }
 #endif
 
+/// Loads what should leave the L2 cache after all else: see keeps_cached.
+__device__ inline uint4 load_lasting(const uint4* p) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint64_t policy;
+  uint4 v;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p), "l"(policy));
+  return v;
+#else
+  return *p;
+#endif
+}
+
 /// Loads what the same multiprocessor will want again soon: it should leave the L1 cache last.
 __device__ inline uint4 load_kept(const uint4* p) {
 #if defined(__CUDA_ARCH__)
@@ -320,32 +336,57 @@ inline bool awaits_earlier_work(const void* kernel) {
 }
 #endif
 
-/// Queues kernel(arguments...), each block with `shared_bytes` of memory beside what the kernel
-/// declares, and throws if it could not be launched. On NVIDIA GPUs since Hopper its blocks come to
-/// their multiprocessors while the kernel before it ends, and wait there (programmatic dependent
-/// launch). H200, torch 2.11, 2026-11-30, with and without: a graph's launch of 16 x 64 and 128 x
-/// 1024 float32 1.27 and 1.68, 2.07 and 2.52 us; backward, three kernels, 4 x 65536 bfloat16 15.3
-/// and 16.5 us.
+/// What a launch consists of besides the kernel and its arguments.
+struct LaunchConfig {
+  std::int64_t blocks;
+  int threads;               ///< of a block
+  std::size_t shared_bytes;  ///< for each block, beside what the kernel declares
+  void* stream;
+  bool together = false;  ///< all blocks run at the same time or none: a cooperative launch
+};
+
+/// Queues kernel(arguments...), and throws if it could not be launched. On NVIDIA GPUs since Hopper
+/// its blocks come to their multiprocessors while the kernel before it ends, and wait there
+/// (programmatic dependent launch). H200, torch 2.11, 2026-11-30, with and without: a graph's
+/// launch of 16 x 64 and 128 x 1024 float32 1.27 and 1.68, 2.07 and 2.52 us; backward, three
+/// kernels, 4 x 65536 bfloat16 15.3 and 16.5 us.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), std::int64_t blocks, int threads,
-            std::size_t shared_bytes, void* stream, Arguments... arguments) {
-  const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
+void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments... arguments) {
+  const dim3 grid(static_cast<unsigned>(config.blocks));
+  const dim3 block(static_cast<unsigned>(config.threads));
+  const auto stream = static_cast<Stream>(config.stream);
 #if defined(__CUDACC__) && !defined(__HIP__)
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = static_cast<Stream>(stream);
-  config.attrs = &early;
-  config.numAttrs = awaits_earlier_work(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
-        "a kernel launch");
+  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t all{};
+  all.gridDim = grid;
+  all.blockDim = block;
+  all.dynamicSmemBytes = config.shared_bytes;
+  all.stream = stream;
+  all.attrs = attributes;
+  if (awaits_earlier_work(reinterpret_cast<const void*>(kernel))) {
+    cudaLaunchAttribute& early = attributes[all.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (config.together) {
+    cudaLaunchAttribute& together = attributes[all.numAttrs++];
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+  }
+  check(cudaLaunchKernelEx(&all, kernel, static_cast<Parameters>(arguments)...), "a kernel launch");
 #else
-  hipLaunchKernelGGL(kernel, grid, block, shared_bytes, static_cast<Stream>(stream), arguments...);
-  check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
+  if (config.together) {
+    std::tuple<Parameters...> converted(arguments...);
+    const auto launch_cooperative = [&](auto&... argument) {
+      void* pointers[] = {&argument...};
+      return hipLaunchCooperativeKernel(kernel, grid, block, pointers,
+                                        static_cast<unsigned>(config.shared_bytes), stream);
+    };
+    check(std::apply(launch_cooperative, converted), "a cooperative kernel launch");
+  } else {
+    hipLaunchKernelGGL(kernel, grid, block, config.shared_bytes, stream, arguments...);
+    check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
+  }
 #endif
 }
 

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kFillThreads)
 
 void launch_fill(void* messages, std::size_t bytes, void* stream) {
   const auto count = static_cast<std::int64_t>(bytes / sizeof(std::uint64_t));
-  launch(fill_with_nothing, divide_up(count, kFillThreads), kFillThreads, 0, stream,
+  launch(fill_with_nothing, {divide_up(count, kFillThreads), kFillThreads, 0, stream},
          static_cast<std::uint64_t*>(messages), count);
 }
 

@@ -110,18 +110,23 @@ constexpr int lanes_blocks(int packs) {
   return std::is_same_v<Element, Float16> ? 4 : 40 / packs;
 }
 
+/// Threads of a block whose lanes read kPacks packs each.
+template <class Access, int kPacks>
+constexpr int kLanesThreads = lanes_threads(kPacks, Access::kIsAligned);
+
 /// Rows r, r + kGroups, … of a group, kRows of them, are read before the first is used. From sums
 /// to statistics, each lane works on one of them only, its own.
 /// kCentresOnFirst: on the first value, unless all digits of a float are wanted. Its distance from
 /// the mean is at most sqrt(n) times the spread, so that this costs variance a relative error of
-/// 2^-24 n, 2^-16 for the widest such rows.
+/// 2^-24 n, 2^-15 for the widest such rows.
 template <class Element, class Access, bool kCentresOnFirst, int kLanes, int kPacks, int kRows>
-__global__ void __launch_bounds__(
-    kLanesThreads, (kResident<kLanesThreads, lanes_blocks<Element, Access>(kRows* kPacks), false>))
+__global__ void __launch_bounds__((kLanesThreads<Access, kPacks * kRows>),
+                                  (kResident<kLanesThreads<Access, kPacks * kRows>,
+                                             lanes_blocks<Element, Access>(kRows* kPacks), false>))
     layer_norm_forward_lanes(LayerNormForward a, std::int64_t first_row, float inverse_n) {
   if constexpr (kLanes > kWave || (kLanes < kWave && kPacks > 4)) return;  // for other waves
   await_earlier_work();
-  constexpr int kGroups = kLanesThreads / kLanes;
+  constexpr int kGroups = kLanesThreads<Access, kPacks * kRows> / kLanes;
   const RowShape<Element> shape(a.cols);
   const float eps = static_cast<float>(a.eps);
   const std::int64_t row0 =
@@ -202,13 +207,14 @@ void launch_lanes(const LayerNormForward& a, void* stream) {
   constexpr LanesShape kShape = kLanesShapes[kIndex];
   constexpr int kRows = group_rows<Element, Access>(kShape);
   constexpr bool kCentresOnFirst = sizeof(Element) == 2 && kShape.rows > 1;
-  constexpr std::int64_t kRowsPerBlock = kLanesThreads / kShape.lanes * kRows;
+  constexpr int kThreads = kLanesThreads<Access, kShape.packs * kRows>;
+  constexpr std::int64_t kRowsPerBlock = kThreads / kShape.lanes * kRows;
   constexpr std::int64_t kRowsPerLaunch = kMostBlocks * kRowsPerBlock;
   for (std::int64_t first = 0; first < a.rows; first += kRowsPerLaunch) {
     const std::int64_t rows = std::min(a.rows - first, kRowsPerLaunch);
     launch(layer_norm_forward_lanes<Element, Access, kCentresOnFirst, kShape.lanes, kShape.packs,
                                     kRows>,
-           divide_up(rows, kRowsPerBlock), kLanesThreads, 0, stream, a, first,
+           {divide_up(rows, kRowsPerBlock), kThreads, 0, stream}, a, first,
            1.0f / static_cast<float>(a.cols));
   }
 }

@@ -28,6 +28,7 @@ struct DeviceProperties {
   int wave = 32;            ///< lanes of a wave
   int multiprocessors = 1;  ///< compute units
   Room room = Room::registers_256;
+  std::int64_t l2_bytes = 0;  ///< of the L2 cache, or 0 if loads cannot treat it specially
 };
 
 /// The room to plan for on a device that has `room`, if the environment chooses a plan to measure:
@@ -53,6 +54,10 @@ constexpr std::int64_t whole_packs(std::int64_t cols, int element_size) {
   return std::max<std::int64_t>(cols * element_size / 16, 1);
 }
 
+constexpr bool ends_within_pack(std::int64_t cols, int element_size) {
+  return cols * element_size % 16 != 0;
+}
+
 /// HIP demands blocks * threads < 2^32, and a block has 1024 threads at most; a launch of more rows
 /// is cut into several.
 constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 22) - 1;
@@ -76,16 +81,25 @@ struct LanesShape {
 // 0.715, 0.836, 0.890 (H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy; two rows
 // centred on their first value, which is no longer so).
 constexpr LanesShape kLanesShapes[] = {
-    {8, 1, 4, 4},  {16, 1, 4, 4}, {16, 2, 2, 2}, {32, 2, 1, 2}, {32, 3, 1, 2}, {32, 4, 1, 2},
+    {8, 1, 4, 4},  {16, 1, 4, 4}, {16, 2, 2, 2}, {32, 2, 2, 2}, {32, 3, 1, 2}, {32, 4, 1, 2},
     {64, 3, 1, 1}, {64, 4, 1, 1}, {32, 5, 1, 1}, {32, 6, 1, 1}, {32, 7, 1, 1}, {32, 8, 1, 1},
 };
 constexpr int kLanesShapeCount = static_cast<int>(std::size(kLanesShapes));
-constexpr int kLanesThreads = 128;
+
+/// Threads of a block, whose lanes read so many packs each. Small blocks are faster as long as they
+/// are not more than come: a device starts one in 1.2 ns. H200, torch 2.11, 2026-11-30, 2^28
+/// elements, forward over copy, 64 threads and 128: bfloat16 64, 256, 768, 1024 columns 1.009 and
+/// 0.977, 1.011 and 0.984, 1.001 and 0.996, 1.002 and 0.983; float32 512 columns 0.998 and 0.978,
+/// but 64 columns (2 packs) 0.799 and 1.001. Unaligned rows have blocks of 128 threads: bfloat16
+/// 1001 columns 0.877 and 0.907.
+constexpr int lanes_threads(int packs, bool is_aligned) {
+  return is_aligned && packs >= 3 ? 64 : 128;
+}
 
 /// A row of 32-bit elements has half the values to compute with, and half the rows of it hide that.
 /// H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy, medians, rows as in the table,
 /// half as many: float32 64 columns 0.969, 0.998, 128 columns 0.980, 0.998; bfloat16 64 columns
-/// 0.977, 0.928, 256 columns 0.982, 0.946.
+/// 0.977, 0.928, 256 columns 0.982, 0.946, 512 columns 1.013, 0.947.
 constexpr int lanes_rows(const LanesShape& shape, int element_size, bool is_aligned) {
   const int rows = is_aligned ? shape.rows : shape.unaligned_rows;
   return element_size == 2 ? rows : std::max(rows / 2, 1);
@@ -165,6 +179,34 @@ constexpr int kMostPieces = 256;  ///< with 8 waves of 32 lanes, rows of 8 MiB
 // 8.7, 8.2, 8.7. By the split kernel's blocks 11.6, 12.1, 13.5 and 12.3.
 constexpr int kFewRowsWaves = 4;
 
+/// Of how many kernels a device may have started some blocks and not yet all: of one for each
+/// priority of a stream on NVIDIA GPUs (6 on an H200), for each hardware queue on AMD's (4).
+constexpr int kMostStarting = 8;
+
+/// Whether a kernel whose blocks wait for each other in groups of `pieces` needs them started all
+/// together or not at all: when the incomplete groups of so many kernels may not fit on the device
+/// at once. Costs few rows time: H200, torch 2.11, 2026-11-30, 1 x 65536 and 1 x 1048576 float32
+/// 1.3 us of 7.9 and 12.8; many rows nothing.
+constexpr bool starts_together(int pieces, const DeviceProperties& device) {
+  return pieces > 1 && pieces * kMostStarting > device.multiprocessors;
+}
+
+/// Whether the L2 cache should rather lose what the block kernel writes than what it reads: from
+/// tensors of so many times its size on, of which nothing is left there for the work that follows.
+///
+/// H200 (60 MB), torch 2.11, 2026-11-30, us, rows to stay and not, alone, before a copy of the
+/// output, after a copy to the input: float32 4096 columns, 64 MiB 38.3 and 37.9, 73.3 and 72.3,
+/// 70.5 and 68.2; 256 MiB 129.2 and 131.2, 258.0 and 261.3, 257.0 and 255.2; 512 MiB 251.9 and
+/// 258.9, 511.8 and 516.5, 507.4 and 513.6. 2^28 elements, forward over copy, float32 2048, 4096,
+/// 8192, 16384 columns 1.016 and 0.978, 1.019 and 0.984, 1.020 and 0.983, 1.015 and 0.992, bfloat16
+/// 0.969 and 0.961, 1.021 and 0.988, 1.009 and 0.984, 1.003 and 0.996. The split kernel and the
+/// backward pass gain nothing: float32 32768 columns 0.928 and 0.937.
+constexpr int kLastingCaches = 8;
+constexpr bool keeps_cached(std::int64_t rows, std::int64_t cols, int element_size,
+                            const DeviceProperties& device) {
+  return device.l2_bytes > 0 && rows * cols * element_size >= kLastingCaches * device.l2_bytes;
+}
+
 struct BlockChoice {
   int shape = -1;  ///< index in kBlockShapes, or -1
   int waves = 0;
@@ -216,7 +258,7 @@ enum class ForwardKernel { general, lanes, few_rows, block, split };
 struct ForwardPlan {
   ForwardKernel kernel = ForwardKernel::general;
   int shape = 0;   ///< index in kLanesShapes, kBlockShapes (block, few_rows) or kSplitShapes
-  int waves = 0;   ///< of a block
+  int waves = 0;   ///< of a block, but of the lanes kernel: see lanes_threads
   int pieces = 1;  ///< blocks that share a row
 };
 
@@ -256,9 +298,9 @@ inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int elemen
                                 const DeviceProperties& device) {
   if (element_size == 8 || device.room == Room::none) return {};
   const std::int64_t packs = whole_packs(cols, element_size);
-  const bool has_tail = cols * element_size % 16 != 0;
+  const bool has_tail = ends_within_pack(cols, element_size);
   const int shape = lanes_shape(packs, device.wave, element_size, has_tail);
-  if (shape >= 0) return {ForwardKernel::lanes, shape, kLanesThreads / device.wave, 1};
+  if (shape >= 0) return {ForwardKernel::lanes, shape};
   if (packs > (kMostWaves - 1) * kWidePacks * device.wave) return plan_wide(rows, packs, device);
   const BlockChoice choice = block_choice(packs, device.wave, element_size, has_tail);
   const bool has_few_rows = rows <= device.multiprocessors;

@@ -76,7 +76,7 @@ void launch_backward_general(const LayerNormBackward& a, const BackwardPlan& pla
     using Element = decltype(element);
     const PartialSums<Compute<Element>> partial_sums(a, plan.groups, workspace);
     if (plan.groups > 0) {
-      launch(layer_norm_backward_rows<Element>, plan.groups, plan.threads, 0, stream, a,
+      launch(layer_norm_backward_rows<Element>, {plan.groups, plan.threads, 0, stream}, a,
              partial_sums);
     }
     launch_sum(a, partial_sums, stream);

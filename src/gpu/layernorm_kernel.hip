@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kMostThreads) layer_norm_forward_rows(LayerNor
 void launch_forward_general(const LayerNormForward& a, const DeviceProperties& device,
                             void* stream) {
   with_element_type(a.input_dtype, [&](auto element) {
-    launch(layer_norm_forward_rows<decltype(element)>, std::min(a.rows, kMostBlocks),
-           threads_per_row(a.cols, device.wave), 0, stream, a);
+    launch(layer_norm_forward_rows<decltype(element)>,
+           {std::min(a.rows, kMostBlocks), threads_per_row(a.cols, device.wave), 0, stream}, a);
   });
 }
 

@@ -25,6 +25,12 @@ __device__ inline Pack load_aligned(const void* p) {
   return {{v.x, v.y, v.z, v.w}};
 }
 
+/// The same of data that should stay in cache longer than others, see load_lasting.
+__device__ inline Pack load_aligned_lasting(const void* p) {
+  const uint4 v = load_lasting(static_cast<const uint4*>(p));
+  return {{v.x, v.y, v.z, v.w}};
+}
+
 /// The same of data that many rows share, see load_kept.
 __device__ inline Pack load_aligned_kept(const void* p) {
   const uint4 v = load_kept(static_cast<const uint4*>(p));

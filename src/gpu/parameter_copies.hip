@@ -43,8 +43,8 @@ LayerNormForward with_parameter_copies(const LayerNormForward& a, void* workspac
   copied.bias = biases;
   copied.weight_dtype = copied.bias_dtype = Dtype::float32;
   with_packed_type(a.input_dtype, [&](auto element) {
-    launch(copy_forward_parameters<decltype(element)>, divide_up(a.cols, kCopyThreads),
-           kCopyThreads, 0, stream, a, weights, biases);
+    launch(copy_forward_parameters<decltype(element)>,
+           {divide_up(a.cols, kCopyThreads), kCopyThreads, 0, stream}, a, weights, biases);
   });
   return copied;
 }

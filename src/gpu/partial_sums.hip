@@ -112,7 +112,7 @@ void launch_sum(const LayerNormBackward& a, const PartialSums<T>& partial_sums, 
   const std::int64_t most_cols = kMostBlocks / count * width;
   for (std::int64_t first = 0; first < a.cols; first += most_cols) {
     const std::int64_t blocks = divide_up(std::min(a.cols - first, most_cols), width) * count;
-    launch(sum_partials<T>, blocks, kSumThreads, 0, stream,
+    launch(sum_partials<T>, {blocks, kSumThreads, 0, stream},
            weight.result != nullptr ? weight : bias, bias, count, first, a.cols,
            partial_sums.groups, partial_sums.stride, lanes);
   }

@@ -118,9 +118,15 @@ class Segment {
     columns_.place(shape, first, has_tail);
   }
 
-  /// Issues the loads of the segment of `row`. Lanes beyond the row's end hold zeros.
-  __device__ __forceinline__ void load(const Element* row) {
-    if constexpr (Access::kIsAligned) {
+  /// Issues the loads of the segment of `row`. Lanes beyond the row's end hold zeros. Aligned
+  /// packs may be asked to stay in cache.
+  __device__ __forceinline__ void load(const Element* row, bool keeps_cached = false) {
+    if (Access::kIsAligned && keeps_cached) {
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        packs_[k] = holds(k) ? load_aligned_lasting(row + col_of(k)) : Pack{};
+      }
+    } else if constexpr (Access::kIsAligned) {
 #pragma unroll
       for (int k = 0; k < kPacks; ++k) {
         packs_[k] = holds(k) ? load_aligned(row + col_of(k)) : Pack{};

@@ -11,20 +11,24 @@
 
 namespace simple_layernorm::gpu {
 
-/// Weights and biases of a lane's packs, kept from row to row where there is shared memory for
-/// them: for both if each takes one pack, for the weights alone if it takes two. H200, torch 2.11,
-/// 2026-11-30, forward over copy, bfloat16 rows with float32 parameters of 65536 and 131072
-/// columns: 0.768, 0.760, with neither kept 0.656, 0.649.
+/// Weights and biases of a lane's packs, kept from row to row as far as there is shared memory for
+/// them: for all if each takes one pack, for the weights and a quarter of the biases if it takes
+/// two. H200, torch 2.11, 2026-11-30, forward over copy, bfloat16 rows with float32 parameters of
+/// 65536 and 131072 columns: 0.794, 0.781, only weights kept 0.768, 0.758, none 0.656, 0.649.
 template <class Access, bool kInSharedMemory, int kThreads>
 class KeptParameters {
   using Values = typename Access::Parameters;
   static constexpr int kSize = Access::kSize;
-  static constexpr int kPacks = Values::kCount;  ///< of a weight or bias
-  static constexpr bool kKeepsWeights = kInSharedMemory;
-  static constexpr bool kKeepsBiases = kInSharedMemory && kPacks == 1;
+  static constexpr int kPacks = Values::kCount;  ///< of the weights for one pack, or the biases
+  static constexpr int kRoomForPacks = kLargeSharedBytes / (sizeof(Pack) * kThreads);
+  static constexpr int kWeights = kInSharedMemory ? kWidePacks : 0;  ///< so many are kept
+  static constexpr int kBiases =
+      kInSharedMemory
+          ? std::clamp(((kRoomForPacks - kWidePacks) / kPacks - kWidePacks), 0, kWidePacks)
+          : 0;
 
  public:
-  static constexpr int kCount = kWidePacks * kPacks * (kKeepsWeights + kKeepsBiases);
+  static constexpr int kCount = (kWeights + kBiases) * kPacks;
 
   explicit __device__ KeptParameters(Pack* memory) : packs_(memory) {}
 
@@ -35,8 +39,8 @@ class KeptParameters {
       const auto [weights, biases] = row.parameters(access, k);
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if constexpr (kKeepsWeights) packs_[k * kPacks + i] = weights.packs[i];
-        if constexpr (kKeepsBiases) packs_[(kWidePacks + k) * kPacks + i] = biases.packs[i];
+        if (k < kWeights) packs_[k * kPacks + i] = weights.packs[i];
+        if (k < kBiases) packs_[(kWeights + k) * kPacks + i] = biases.packs[i];
       }
     }
   }
@@ -44,12 +48,12 @@ class KeptParameters {
   template <class Row>
   __device__ __forceinline__ void get(const Access& access, const Row& row, int k,
                                       float (&w)[kSize], float (&b)[kSize], Hide hide) const {
-    if constexpr (!kKeepsWeights) return row.template load_parameters<true>(access, k, w, b);
+    if constexpr (kCount == 0) return row.template load_parameters<true>(access, k, w, b);
     auto [weights, biases] = row.parameters(access, k);  // of those kept, nothing is loaded
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       weights.packs[i] = packs_[k * kPacks + i];
-      if constexpr (kKeepsBiases) biases.packs[i] = packs_[(kWidePacks + k) * kPacks + i];
+      if (k < kBiases) biases.packs[i] = packs_[(kWeights + k) * kPacks + i];
     }
     weights.expand_to(w, hide);
     biases.expand_to(b, hide);
@@ -222,8 +226,8 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
 /// Starts no more blocks than can run at the same time, in whole groups: a block waits for others
 /// of its group, so these must get to run whatever it does. Where other work takes multiprocessors
 /// meanwhile, blocks start in order, so that all that run are of complete groups but the last,
-/// which gets its others when these are done. Not so beside another such kernel whose blocks start
-/// in between, as a stream of another priority can have it, if the last groups of both do not fit.
+/// which gets its others when these are done. The last groups of several kernels at once might not
+/// fit: see starts_together.
 template <class Element, class Access, int kIndex>
 void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties& device,
                   void* workspace, void* stream) {
@@ -235,8 +239,8 @@ void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties&
                                 blocks_per_multiprocessor<kKernel>(threads, shared_bytes);
   const std::int64_t groups = std::min(a.rows, resident / pieces);
   launch_fill(workspace, SplitWorkspace::bytes(a.rows, pieces), stream);
-  launch(kKernel, groups * pieces, threads, shared_bytes, stream, a,
-         SplitWorkspace(workspace, a.rows, pieces, groups));
+  launch(kKernel, {groups * pieces, threads, shared_bytes, stream, starts_together(pieces, device)},
+         a, SplitWorkspace(workspace, a.rows, pieces, groups));
 }
 
 template <class Element>

@@ -90,6 +90,37 @@ TEST(ForwardPlan, EveryPackOfARowHasAPlaceAndEveryPieceHasWork) {
   });
 }
 
+TEST(ForwardPlan, ABlockOfTheLanesKernelHasWholeGroupsAndWaves) {
+  for (const LanesShape& shape : kLanesShapes) {
+    for (const bool is_aligned : {true, false}) {
+      const int threads = lanes_threads(shape.packs * lanes_rows(shape, 2, is_aligned), is_aligned);
+      EXPECT_EQ(threads % shape.lanes, 0);
+      EXPECT_EQ(threads % 64, 0);
+    }
+  }
+}
+
+TEST(ForwardPlan, OnlyTensorsFarBeyondTheL2CacheLeaveTheirRowsInIt) {
+  DeviceProperties device = kDevices[0];
+  EXPECT_FALSE(keeps_cached(std::int64_t{1} << 32, 4096, 4, device)) << "a cache of unknown size";
+  device.l2_bytes = std::int64_t{60} << 20;
+  EXPECT_TRUE(keeps_cached(std::int64_t{1} << 16, 4096, 4, device));
+  EXPECT_TRUE(keeps_cached((std::int64_t{480} << 20) / 8192, 4096, 2, device));
+  EXPECT_FALSE(keeps_cached((std::int64_t{480} << 20) / 8192 - 1, 4096, 2, device));
+}
+
+// As long as every kernel that a device may have begun to start has room for one of its groups of
+// blocks, all of them come to an end.
+TEST(Plan, GroupsOfBlocksThatMightKeepOthersOutStartTogether) {
+  for (const DeviceProperties& device : kDevices) {
+    EXPECT_FALSE(starts_together(1, device));
+    for (int pieces = 2; pieces <= device.multiprocessors; ++pieces) {
+      const bool always_fits = pieces * kMostStarting <= device.multiprocessors;
+      EXPECT_EQ(starts_together(pieces, device), !always_fits);
+    }
+  }
+}
+
 /// What fixes the order of a row's sums: the lanes, and the packs that each holds of a segment.
 std::int64_t order_of(const ForwardPlan& plan) {
   if (plan.kernel == ForwardKernel::general) return 0;
