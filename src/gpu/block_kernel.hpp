@@ -105,7 +105,7 @@ class WaveRun {
 /// get 64. H200, torch 2.11, 2026-11-30, bfloat16, forward over copy, 2, 3, 4 blocks: 4097 columns
 /// 0.752, 0.795, 0.808, 4096 columns with offset 1 0.918, 0.859, 0.919 (bytes spilled: 0, 64, 36).
 /// float32 rows of up to 4 packs a lane need no more than 48: 4096 columns, rows kept in the L2
-/// cache, 4 and 5 blocks 0.990 and 1.017; a graph's launch of 4096 x 768 6.24 and 5.72 us.
+/// cache, 4 and 5 blocks 0.990 and 1.017; a graph's launch of 4096 x 768 6.24 and 5.85 us.
 template <class Element, class Access, int kIndex>
 constexpr int resident_blocks() {
   constexpr bool kExchanges = !kMovesUnalignedPacks && !Access::kIsAligned && sizeof(Element) == 2;
