@@ -166,7 +166,7 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
                                               static_cast<char*>(workspace) + messages);
         launch(kKernel,
                {partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream,
-                starts_together(plan.pieces, device)},
+                /*together=*/true},
                a, partial_sums, exchange);
         launch_sum(a, partial_sums, stream);
       }

@@ -111,16 +111,17 @@ constexpr int resident_blocks() {
   constexpr bool kExchanges = !kMovesUnalignedPacks && !Access::kIsAligned && sizeof(Element) == 2;
   constexpr bool kIsNarrow = sizeof(Element) == 4 && Access::kIsAligned;
   if (kBlockShapes[kIndex].segments > 1) return 2;
-  if (kIsNarrow && kBlockShapes[kIndex].packs <= 4) return 5;
+  if (kRunsManyThreads && kIsNarrow && kBlockShapes[kIndex].packs <= 4) return 5;
   return kIndex < kWideShape || kExchanges ? 4 : 3;
 }
 
 /// Whether the kernel has the choice of keeps_cached: float16's conversions leave most shapes no
-/// registers for it. H200, torch 2.11, 2026-11-30, forward over copy, with and without: 2048, 5120,
-/// 32768 columns 0.956 and 1.003, 0.923 (spills) and 0.966, 0.940 and 0.970; 4096, 8192 columns
-/// 1.010 and 0.985, 1.008 and 0.983.
+/// registers for it. H200, torch 2.11, 2026-11-30, forward over copy, in one run with and without:
+/// 2048, 5120, 32768 columns 0.956 and 1.003, 0.923 (spills) and 0.966, 0.940 and 0.970; 4096, 8192
+/// columns 1.010 and 0.985, 1.008 and 0.983.
 template <class Element, int kIndex>
-constexpr bool kMayKeepCached = !std::is_same_v<Element, Float16> || kIndex == kWideShape;
+constexpr bool kMayKeepCached =
+    kLoadsLasting && (!std::is_same_v<Element, Float16> || kIndex == kWideShape);
 
 template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(kMostWaves* kWave, (resident_blocks<Element, Access, kIndex>()))

@@ -94,7 +94,7 @@ void launch_forward_few_rows(const LayerNormForward& a, const ForwardPlan& plan,
       if constexpr (kTakesBlockShape<Element, Access, kIndex>) {
         launch(layer_norm_forward_few_rows<Element, Access, kBlockShapes[kIndex].packs>,
                {a.rows * plan.pieces, plan.waves * device.wave, 0, stream,
-                starts_together(plan.pieces, device)},
+                /*together=*/plan.pieces > 1},
                a, messages, 1.0f / static_cast<float>(a.cols));
       }
     });

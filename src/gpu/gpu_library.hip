@@ -28,7 +28,7 @@ Device read_device(int index) {
   check(SIMPLE_LAYERNORM_RUNTIME(GetDeviceProperties)(&properties, index), "GetDeviceProperties");
   const Room room = chosen_room(std::getenv("SIMPLE_LAYERNORM_PLAN"), room_of(properties));
   const std::string architecture = architecture_of(properties);
-  return {{properties.warpSize, properties.multiProcessorCount, room, properties.l2CacheSize},
+  return {{properties.warpSize, properties.multiProcessorCount, room, lasting_l2_bytes(properties)},
           architecture,
           any_runs_on(SIMPLE_LAYERNORM_GPU_ARCHITECTURES, architecture)};
 }

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 
 #if defined(__CUDACC__) && !defined(__HIP__)
 #include <cuda_runtime.h>
@@ -80,6 +79,21 @@ constexpr Room kLeastRoom = Room::registers_256;
 constexpr Room kMostRoom = Room::registers_512;
 #endif
 
+/// Whether loads can ask to stay in the L2 cache: see load_lasting.
+#if defined(__CUDACC__) && !defined(__HIP__)
+constexpr bool kLoadsLasting = true;
+#else
+constexpr bool kLoadsLasting = false;
+#endif
+
+/// Whether multiprocessors run more than 1024 threads at a time: those of compute capability 7.5 do
+/// not. AMD's count otherwise, see kResident.
+#if defined(__CUDA_ARCH__)
+constexpr bool kRunsManyThreads = __CUDA_ARCH__ >= 800;
+#else
+constexpr bool kRunsManyThreads = false;
+#endif
+
 // A build for several devices compiles each kernel for all of them: those that want more room than
 // the device has are empty.
 #if defined(__AMDGCN__) && !defined(__GFX9__)
@@ -133,6 +147,16 @@ inline Room room_of(const DeviceProperties_t& properties) {
   if (bytes >= kLargeSharedBytes) return Room::shared_memory;
   const bool has_512 = properties.warpSize == 64 || bytes >= kMediumSharedBytes;
   return has_512 ? Room::registers_512 : Room::registers_256;
+#endif
+}
+
+/// Bytes of a device's L2 cache, or 0 if loads cannot ask to stay there: see load_lasting.
+inline std::int64_t lasting_l2_bytes(const DeviceProperties_t& properties) {
+#if defined(__CUDACC__) && !defined(__HIP__)
+  return properties.major >= 8 ? properties.l2CacheSize : 0;
+#else
+  static_cast<void>(properties);
+  return 0;
 #endif
 }
 
@@ -342,7 +366,9 @@ struct LaunchConfig {
   int threads;               ///< of a block
   std::size_t shared_bytes;  ///< for each block, beside what the kernel declares
   void* stream;
-  bool together = false;  ///< all blocks run at the same time or none: a cooperative launch
+  /// NVIDIA: all blocks run at the same time or none (cooperative launch). AMD: as any others, as
+  /// older ROCm runs such a launch at once where a graph is to be captured.
+  bool together = false;
 };
 
 /// Queues kernel(arguments...), and throws if it could not be launched. On NVIDIA GPUs since Hopper
@@ -375,18 +401,8 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   }
   check(cudaLaunchKernelEx(&all, kernel, static_cast<Parameters>(arguments)...), "a kernel launch");
 #else
-  if (config.together) {
-    std::tuple<Parameters...> converted(arguments...);
-    const auto launch_cooperative = [&](auto&... argument) {
-      void* pointers[] = {&argument...};
-      return hipLaunchCooperativeKernel(kernel, grid, block, pointers,
-                                        static_cast<unsigned>(config.shared_bytes), stream);
-    };
-    check(std::apply(launch_cooperative, converted), "a cooperative kernel launch");
-  } else {
-    hipLaunchKernelGGL(kernel, grid, block, config.shared_bytes, stream, arguments...);
-    check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
-  }
+  hipLaunchKernelGGL(kernel, grid, block, config.shared_bytes, stream, arguments...);
+  check(SIMPLE_LAYERNORM_RUNTIME(GetLastError)(), "a kernel launch");
 #endif
 }
 

@@ -94,6 +94,7 @@ constexpr int kEarlyPacks = 2;
 template <class Element, class Access>
 constexpr int group_rows(const LanesShape& shape) {
   constexpr bool kIsFloat16 = std::is_same_v<Element, Float16>;
+  if (kIsFloat16 && !Access::kIsAligned && shape.lanes >= 32) return 1;
   return lanes_rows(shape, sizeof(Element), Access::kIsAligned || kIsFloat16);
 }
 

@@ -28,7 +28,7 @@ struct DeviceProperties {
   int wave = 32;            ///< lanes of a wave
   int multiprocessors = 1;  ///< compute units
   Room room = Room::registers_256;
-  std::int64_t l2_bytes = 0;  ///< of the L2 cache, or 0 if loads cannot treat it specially
+  std::int64_t l2_bytes = 0;  ///< of the L2 cache, or 0 if loads cannot ask to stay there
 };
 
 /// The room to plan for on a device that has `room`, if the environment chooses a plan to measure:
@@ -79,19 +79,19 @@ struct LanesShape {
 };
 // Unaligned bfloat16 rows of 509, 773, 1001 columns, two at a time and one: 0.819, 0.910, 0.913 and
 // 0.715, 0.836, 0.890 (H200, torch 2.11, 2026-11-30, 2^28 elements, forward over copy; two rows
-// centred on their first value, which is no longer so).
+// centred on their first value, as only those of 509 columns now are).
 constexpr LanesShape kLanesShapes[] = {
     {8, 1, 4, 4},  {16, 1, 4, 4}, {16, 2, 2, 2}, {32, 2, 2, 2}, {32, 3, 1, 2}, {32, 4, 1, 2},
     {64, 3, 1, 1}, {64, 4, 1, 1}, {32, 5, 1, 1}, {32, 6, 1, 1}, {32, 7, 1, 1}, {32, 8, 1, 1},
 };
 constexpr int kLanesShapeCount = static_cast<int>(std::size(kLanesShapes));
 
-/// Threads of a block, whose lanes read so many packs each. Small blocks are faster as long as they
-/// are not more than come: a device starts one in 1.2 ns. H200, torch 2.11, 2026-11-30, 2^28
-/// elements, forward over copy, 64 threads and 128: bfloat16 64, 256, 768, 1024 columns 1.009 and
-/// 0.977, 1.011 and 0.984, 1.001 and 0.996, 1.002 and 0.983; float32 512 columns 0.998 and 0.978,
-/// but 64 columns (2 packs) 0.799 and 1.001. Unaligned rows have blocks of 128 threads: bfloat16
-/// 1001 columns 0.877 and 0.907.
+/// Threads of a block, whose lanes read so many packs each. Small blocks are faster unless there
+/// are so many that starting them takes as long: an H200 starts one in 1.2 ns. H200, torch 2.11,
+/// 2026-11-30, 2^28 elements, forward over copy, 64 threads and 128: bfloat16 64, 256, 768, 1024
+/// columns 1.009 and 0.977, 1.011 and 0.984, 1.001 and 0.996, 1.002 and 0.983; float32 512 columns
+/// 0.998 and 0.978, but 64 columns (2 packs) 0.799 and 1.001. Unaligned rows have blocks of 128
+/// threads: bfloat16 1001 columns 0.877 and 0.907.
 constexpr int lanes_threads(int packs, bool is_aligned) {
   return is_aligned && packs >= 3 ? 64 : 128;
 }
@@ -152,8 +152,8 @@ constexpr int kMostWaves = 8;
 
 // The split kernel: several blocks per row, a segment of the widest kind to a wave, and each block
 // alone on its multiprocessor. The row that waits for the others' moments lies in shared memory,
-// with weights and, if they are no wider than the row, biases; or in registers, and these then come
-// from cache for every row.
+// with weights and as many biases as there is room for; or in registers, and these then come from
+// cache for every row.
 struct SplitShape {
   int waves;  ///< of a block, a power of two
   bool uses_shared_memory;
@@ -179,22 +179,11 @@ constexpr int kMostPieces = 256;  ///< with 8 waves of 32 lanes, rows of 8 MiB
 // 8.7, 8.2, 8.7. By the split kernel's blocks 11.6, 12.1, 13.5 and 12.3.
 constexpr int kFewRowsWaves = 4;
 
-/// Of how many kernels a device may have started some blocks and not yet all: of one for each
-/// priority of a stream on NVIDIA GPUs (6 on an H200), for each hardware queue on AMD's (4).
-constexpr int kMostStarting = 8;
-
-/// Whether a kernel whose blocks wait for each other in groups of `pieces` needs them started all
-/// together or not at all: when the incomplete groups of so many kernels may not fit on the device
-/// at once. Costs few rows time: H200, torch 2.11, 2026-11-30, 1 x 65536 and 1 x 1048576 float32
-/// 1.3 us of 7.9 and 12.8; many rows nothing.
-constexpr bool starts_together(int pieces, const DeviceProperties& device) {
-  return pieces > 1 && pieces * kMostStarting > device.multiprocessors;
-}
-
 /// Whether the L2 cache should rather lose what the block kernel writes than what it reads: from
-/// tensors of so many times its size on, of which nothing is left there for the work that follows.
+/// tensors of so many times its size on, of whose output nothing would be left there for the work
+/// that follows. What else that work may find there, as its own weights, was not measured.
 ///
-/// H200 (60 MB), torch 2.11, 2026-11-30, us, rows to stay and not, alone, before a copy of the
+/// H200, torch 2.11, 2026-11-30, us, rows to stay and not, alone, before a copy of the
 /// output, after a copy to the input: float32 4096 columns, 64 MiB 38.3 and 37.9, 73.3 and 72.3,
 /// 70.5 and 68.2; 256 MiB 129.2 and 131.2, 258.0 and 261.3, 257.0 and 255.2; 512 MiB 251.9 and
 /// 258.9, 511.8 and 516.5, 507.4 and 513.6. 2^28 elements, forward over copy, float32 2048, 4096,

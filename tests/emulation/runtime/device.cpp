@@ -67,29 +67,16 @@ hipError_t set_attribute(const void*, hipFuncAttribute, int value) {
   return fits ? hipSuccess : last_error = hipErrorInvalidValue;
 }
 
-int resident_blocks(const Launch& launch) {
-  int resident = 0;
-  blocks_per_multiprocessor(&resident, launch.kernel, static_cast<int>(launch.block.x),
-                            launch.shared_bytes);
-  return resident * schedule.multiprocessors;
-}
-
 void run(const Launch& launch) {
   if (!is_valid(launch)) {
     last_error = hipErrorInvalidConfiguration;
     return;
   }
   launched.insert(launch.kernel);
-  run_grid(launch, resident_blocks(launch));
-}
-
-hipError_t run_together(const Launch& launch) {
-  if (!is_valid(launch)) return hipErrorInvalidConfiguration;
-  if (static_cast<int>(launch.grid.x) > resident_blocks(launch)) {
-    return hipErrorCooperativeLaunchTooLarge;
-  }
-  run(launch);
-  return hipSuccess;
+  int resident = 0;
+  blocks_per_multiprocessor(&resident, launch.kernel, static_cast<int>(launch.block.x),
+                            launch.shared_bytes);
+  run_grid(launch, resident * schedule.multiprocessors);
 }
 
 }  // namespace emulation
@@ -148,7 +135,6 @@ const char* hipGetErrorString(hipError_t error) {
     case hipSuccess: return "no error";
     case hipErrorInvalidValue: return "invalid argument";
     case hipErrorInvalidConfiguration: return "invalid configuration argument";
-    case hipErrorCooperativeLaunchTooLarge: return "too many blocks in cooperative launch";
   }
   return "unknown error";
 }

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <tuple>
-#include <utility>
 
 #include "emulation/types.h"
 
@@ -11,7 +10,6 @@ enum hipError_t {
   hipSuccess = 0,
   hipErrorInvalidValue = 1,
   hipErrorInvalidConfiguration = 9,
-  hipErrorCooperativeLaunchTooLarge = 720,
 };
 enum hipFuncAttribute { hipFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum hipDeviceAttribute_t {
@@ -56,7 +54,6 @@ struct Launch {
   std::function<void()> body;  ///< the kernel with its arguments, for one thread
 };
 void run(const Launch& launch);
-hipError_t run_together(const Launch& launch);
 
 hipError_t blocks_per_multiprocessor(int* blocks, const void* kernel, int threads,
                                      std::size_t shared_bytes);
@@ -70,17 +67,6 @@ void hipLaunchKernelGGL(void (*kernel)(Parameters...), dim3 grid, dim3 block,
   const std::tuple<Parameters...> converted(arguments...);
   emulation::run({reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
                   [&] { std::apply(kernel, converted); }});
-}
-
-/// Refuses grids whose blocks cannot all run at the same time.
-template <class... Parameters>
-hipError_t hipLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                      void** arguments, unsigned shared_bytes, hipStream_t) {
-  const auto call = [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
-    kernel(*static_cast<Parameters*>(arguments[kIndices])...);
-  };
-  return emulation::run_together({reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
-                                  [&] { call(std::index_sequence_for<Parameters...>()); }});
 }
 
 template <class Kernel>
