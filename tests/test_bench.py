@@ -166,7 +166,7 @@ class TestCheck:
 
         both = {name: contenders.Contender(layer_norm) for name in ("ours", "torch")}
         case = cases.Case(cases.FORWARD, 8, 64, "float32")
-        measuring.measure(case, both, device="cpu", threads=1, budget_ms=1, run=0)
+        measuring.measure(case, both, device="cpu", threads=[1], budget_ms=1, run=0)
         assert events[:4] == ["poison", "call", "poison", "call"]
 
     def test_reference_does_not_depend_on_chunks(self, monkeypatch):
@@ -192,16 +192,24 @@ class TestTiming:
             return work
 
         times = timing.on_thread(
-            {"fast": call("fast", 10_000), "slow": call("slow", 100_000)}, 5, now
+            {("fast", 1): call("fast", 10_000), ("slow", 1): call("slow", 100_000)}, 5, now
         )
-        assert times["slow"] > 2 * times["fast"]
+        assert times["slow", 1] > 2 * times["fast", 1]
         turns = [name for name, _ in itertools.groupby(order[4:])]
         assert len(turns) > timing.FEWEST_ROUNDS
 
+    def test_numbers_of_threads_take_turns(self, one_thread):
+        seen: list[int] = []
+        calls = {("ours", count): lambda: seen.append(torch.get_num_threads()) for count in (1, 2)}
+        timing.on_thread(calls, 5, timing.CLOCKS["wall"])
+        turns = [count for count, _ in itertools.groupby(seen)]
+        assert len(turns) > timing.FEWEST_ROUNDS
+        assert set(turns) == {1, 2}
+
     def test_a_calls_cost_is_that_of_one_call(self):
         now = itertools.count(0, 1_000_000)
-        cost = timing.host_cost({"one": lambda: None}, lambda: next(now))
-        assert cost == {"one": 1_000 / timing.HOST_CALLS}
+        cost = timing.host_cost({("one", 0): lambda: None}, lambda: next(now))
+        assert cost == {("one", 0): 1_000 / timing.HOST_CALLS}
 
     def test_cpu_time_leaves_out_what_the_thread_waits_for(self):
         def wait() -> None:
@@ -209,7 +217,7 @@ class TestTiming:
 
         case = cases.Case(cases.FORWARD, 8, 8, "float32")
         waited = {
-            clock: timing.timer_for(case, "cpu", 1, clock)({"wait": wait})["wait"]
+            clock: timing.timer_for(case, "cpu", 1, clock)({("wait", 1): wait})["wait", 1]
             for clock in timing.CLOCKS
         }
         assert waited["wall"] > 2000 > waited["cpu"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 
@@ -58,12 +59,12 @@ class Sweep:
         paired = any(bar.peer is not None and bar.matches(case, self.device) for bar in BARS)
         return list(self.contenders) if absent and paired else absent
 
-    def todo(self, cases: list[Case]) -> Iterator[tuple[Case, int, list[str]]]:
+    def todo(self, cases: list[Case]) -> Iterator[tuple[Case, list[int], list[str]]]:
         for case in cases:
-            for threads in self.threads():
-                names = self.missing(case, threads)
-                if names and contenders_of(case, names):
-                    yield case, threads, names
+            absent = {threads: self.missing(case, threads) for threads in self.threads()}
+            names = list(dict.fromkeys(chain.from_iterable(absent.values())))
+            if names and contenders_of(case, names):
+                yield case, [count for count, some in absent.items() if some], names
 
     def out_of_time(self) -> bool:
         limit = self.arguments.time_limit

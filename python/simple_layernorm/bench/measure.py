@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 import torch
@@ -14,7 +14,7 @@ from simple_layernorm.bench.contenders import NEEDS_GRAD, OURS, Call, CannotRun,
 from simple_layernorm.bench.limits import LIMITS, least_bytes, limit_call
 from simple_layernorm.bench.store import Cell
 from simple_layernorm.bench.tensors import make
-from simple_layernorm.bench.timing import captured, timer_for
+from simple_layernorm.bench.timing import Key, captured, timer_for
 
 LIMIT = "limit"
 BLOCK_TOLERANCE = 8  # times that of one norm: a block rounds in ten places
@@ -34,21 +34,24 @@ def measure(
     contenders: Mapping[str, Contender],
     *,
     device: str,
-    threads: int,
+    threads: Sequence[int],
     budget_ms: float,
     clock: str = "wall",
     run: int,
     label: Callable[[str], str] = lambda name: name,
 ) -> list[Cell]:
-    """Checks every contender against float64, then times those that can run, in turns. A contender
-    that fails costs only its own cell; a wrong result of this library is never timed."""
+    """Checks every contender against float64, then times those that can run, with each number of
+    threads, in turns. A contender that fails costs only its own cells; a wrong result of this
+    library is never timed."""
     if case.work == BLOCK or any(contender.compiled for contender in contenders.values()):
         torch.compiler.reset()  # else the ninth shape of one function would silently run eager
-    if device == "cpu":
-        torch.set_num_threads(threads)
     names = contenders_of(case, list(contenders))
-    blank = Cell(**asdict(case), device=device, threads=threads, contender="", run=run, us=None)
-    cells = {name: replace(blank, contender=label(name)) for name in names}
+    blank = Cell(**asdict(case), device=device, threads=0, contender="", run=run, us=None)
+    cells: dict[Key, Cell] = {
+        (name, count): replace(blank, threads=count, contender=label(name))
+        for count in threads
+        for name in names
+    }
     with torch.set_grad_enabled(case.work in NEEDS_GRAD):
         try:
             calls, limit = _checked_calls(case, contenders, device, cells)
@@ -56,39 +59,47 @@ def measure(
         except RuntimeError as failure:
             _check_device(device, failure)
             return [replace(cell, why=_first_line(failure)) for cell in cells.values()]
-    limit_us = times.pop(LIMIT, None)
+    limits = {count: times.pop((LIMIT, count), None) for count in threads}
     least = least_bytes(case)
-    for name, us in times.items():
-        gbs = least / us / 1e3 if least else None
-        cells[name] = replace(cells[name], us=us, limit=limit, limit_us=limit_us, gbs=gbs)
+    for (name, count), us in times.items():
+        cells[name, count] = replace(
+            cells[name, count],
+            us=us,
+            limit=limit,
+            limit_us=limits[count],
+            gbs=least / us / 1e3 if least else None,
+        )
     return list(cells.values())
 
 
 def _checked_calls(
-    case: Case, contenders: Mapping[str, Contender], device: str, cells: dict[str, Cell]
-) -> tuple[dict[str, Call], str | None]:
+    case: Case, contenders: Mapping[str, Contender], device: str, cells: dict[Key, Cell]
+) -> tuple[dict[Key, Call], str | None]:
     """The calls to be timed, the limit's last, and the limit's name. Errors go into the cells."""
     build, error_of, limit = _prepare(case, contenders, device)
     tolerance = check.TOLERANCE[case.input_dtype]
     tolerance *= BLOCK_TOLERANCE if case.work == BLOCK else 1
-    calls: dict[str, Call] = {}
-    for name, cell in cells.items():
+    calls: dict[Key, Call] = {}
+    for (name, count), cell in cells.items():
+        if device == "cpu":
+            torch.set_num_threads(count)
         try:
             call = build(name)
             error = error_of(call)
             timed = captured(call) if case.work == REPLAY else call
         except Exception as failure:  # noqa: BLE001  a peer may fail in any way
             _check_device(device, failure)
-            cells[name] = replace(cell, why=_first_line(failure))
+            cells[name, count] = replace(cell, why=_first_line(failure))
             continue
         wrong = error > tolerance
-        cells[name] = replace(cell, error=error, wrong=wrong)
+        cells[name, count] = replace(cell, error=error, wrong=wrong)
         if wrong and name.startswith(OURS):
-            cells[name] = replace(cells[name], why=f"wrong result: error {error:.1e}")
+            cells[name, count] = replace(cells[name, count], why=f"wrong result: error {error:.1e}")
         else:
-            calls[name] = timed
-    if calls and limit is not None:
-        calls[LIMIT] = captured(limit) if case.work == REPLAY else limit
+            calls[name, count] = timed
+    for count in {count for _, count in calls}:
+        if limit is not None:
+            calls[LIMIT, count] = captured(limit) if case.work == REPLAY else limit
     return calls, LIMITS.get(case.work)
 
 

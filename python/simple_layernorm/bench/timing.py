@@ -1,4 +1,5 @@
-"""How long a call takes, in microseconds, contenders interleaved so that all see the same machine.
+"""How long a call takes, in microseconds, contenders and numbers of threads interleaved so that all
+see the same machine.
 
 Three clocks: device time with the last-level cache flushed, device time of a replayed graph, and
 time of the calling thread. Every one returns a median per contender.
@@ -16,8 +17,9 @@ import torch
 from simple_layernorm.bench.cases import CALL, CALL_GRAD, REPLAY, Case
 from simple_layernorm.bench.contenders import Call
 
-Calls = Mapping[str, Call]
-Timer = Callable[[Calls], dict[str, float]]
+Key = tuple[str, int]  # contender, and torch's threads on the CPU or 0
+Calls = Mapping[Key, Call]
+Timer = Callable[[Calls], dict[Key, float]]
 Now = Callable[[], int]  # nanoseconds
 
 ROUNDS = 3  # of every contender in turn, on a GPU
@@ -47,31 +49,31 @@ def timer_for(case: Case, device: str, budget_ms: float, clock: str = "wall") ->
     return lambda calls: flushed(calls, budget_ms)
 
 
-def flushed(calls: Calls, budget_ms: float) -> dict[str, float]:
+def flushed(calls: Calls, budget_ms: float) -> dict[Key, float]:
     """Device time by triton's do_bench: its median, with the cache flushed before each call."""
     from triton.testing import do_bench
 
-    readings: dict[str, list[float]] = {name: [] for name in calls}
+    readings: dict[Key, list[float]] = {key: [] for key in calls}
     for _ in range(ROUNDS):
-        for name, call in calls.items():
+        for key, call in calls.items():
             ms = do_bench(call, warmup=WARMUP_MS, rep=budget_ms / ROUNDS, return_mode="median")
-            readings[name].append(ms * 1e3)
-    return {name: median(times) for name, times in readings.items()}
+            readings[key].append(ms * 1e3)
+    return {key: median(times) for key, times in readings.items()}
 
 
-def replayed(replays: Calls) -> dict[str, float]:
+def replayed(replays: Calls) -> dict[Key, float]:
     """Device time of one of the calls in a captured graph, so that no host is in the way."""
-    readings: dict[str, list[float]] = {name: [] for name in replays}
+    readings: dict[Key, list[float]] = {key: [] for key in replays}
     for _ in range(REPLAYS):
-        for name, replay in replays.items():
+        for key, replay in replays.items():
             start, end = _event(), _event()
             replay()  # wakes the device up: an idle one answers late
             start.record()
             replay()
             end.record()
             end.synchronize()
-            readings[name].append(start.elapsed_time(end) * 1e3 / REPLAYED_CALLS)
-    return {name: median(times) for name, times in readings.items()}
+            readings[key].append(start.elapsed_time(end) * 1e3 / REPLAYED_CALLS)
+    return {key: median(times) for key, times in readings.items()}
 
 
 def _event() -> torch.cuda.Event:
@@ -97,30 +99,40 @@ def captured(call: Call) -> Call:
     return replay
 
 
-def host_cost(calls: Calls, now: Now) -> dict[str, float]:
+def host_cost(calls: Calls, now: Now) -> dict[Key, float]:
     """Time of an eager call on its thread; a GPU's work is waited for outside the clock."""
-    readings: dict[str, list[float]] = {name: [] for name in calls}
+    readings: dict[Key, list[float]] = {key: [] for key in calls}
     gc.disable()
     try:
         for _ in range(HOST_BLOCKS):
-            for name, call in calls.items():
+            for key, call in calls.items():
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
+                _set_threads(key, call)
                 start = now()
                 for _ in range(HOST_CALLS):
                     call()
-                readings[name].append((now() - start) / HOST_CALLS / 1e3)
+                readings[key].append((now() - start) / HOST_CALLS / 1e3)
     finally:
         gc.enable()
-    return {name: median(times) for name, times in readings.items()}
+    return {key: median(times) for key, times in readings.items()}
 
 
-def on_thread(calls: Calls, budget_ms: float, now: Now) -> dict[str, float]:
+def _set_threads(key: Key, call: Call) -> None:
+    """Before a reading on the CPU. A call of another number of threads wakes them first."""
+    _, threads = key
+    if threads not in (0, torch.get_num_threads()):
+        torch.set_num_threads(threads)
+        call()
+
+
+def on_thread(calls: Calls, budget_ms: float, now: Now) -> dict[Key, float]:
     """Time on the CPU: one reading per contender and round, the order turning each round. Readings
     span as many calls of every contender: reading the clock takes 1 us, and the first of some calls
     meets cold caches, so that 1 call beside 5 made 8 x 64 backward 1.3 times as slow (EPYC)."""
     spent_ns = []
-    for call in calls.values():
+    for key, call in calls.items():
+        _set_threads(key, call)
         call()
         start = perf_counter_ns()
         call()
@@ -128,18 +140,19 @@ def on_thread(calls: Calls, budget_ms: float, now: Now) -> dict[str, float]:
     count = max(1, SHORTEST_NS // min(spent_ns))
     rounds = int(budget_ms * 1e6 * len(calls) / (sum(spent_ns) * count))
     rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, rounds))
-    readings: dict[str, list[float]] = {name: [] for name in calls}
+    readings: dict[Key, list[float]] = {key: [] for key in calls}
     order = list(calls)
     gc.disable()
     try:
         for _ in range(rounds):
             order = order[1:] + order[:1]
-            for name in order:
-                call = calls[name]
+            for key in order:
+                call = calls[key]
+                _set_threads(key, call)
                 start = now()
                 for _ in range(count):
                     call()
-                readings[name].append((now() - start) / count / 1e3)
+                readings[key].append((now() - start) / count / 1e3)
     finally:
         gc.enable()
-    return {name: median(times) for name, times in readings.items()}
+    return {key: median(times) for key, times in readings.items()}
