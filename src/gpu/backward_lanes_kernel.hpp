@@ -4,6 +4,7 @@
 
 #include "gpu/backward_plan.hpp"
 #include "gpu/gradient_segment.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/partial_sums.hpp"
 
 namespace simple_layernorm::gpu {

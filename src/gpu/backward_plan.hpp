@@ -160,6 +160,7 @@ struct BackwardPlan {
   int threads = 0;          ///< of a block
   int pieces = 1;           ///< blocks that share a row
   std::int64_t groups = 0;  ///< of so many blocks, each with its own partial sums
+  bool in_parts = false;    ///< see Part
 };
 
 /// grad_size is that of an element of grad_output.

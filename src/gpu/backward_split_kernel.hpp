@@ -3,8 +3,11 @@
 // math/layer_norm.hpp has the formula.
 #pragma once
 
+#include <algorithm>
+
 #include "gpu/backward_block_kernel.hpp"
 #include "gpu/gradient_handover.hpp"
+#include "gpu/parts.hpp"
 
 namespace simple_layernorm::gpu {
 
@@ -21,7 +24,7 @@ __global__ void __launch_bounds__(
     (kResident<kBackwardSplitShapes[kIndex].threads, kBackwardSplitShapes[kIndex].blocks,
                sizeof(Element) == 2 || Access::kHasTail>))
     layer_norm_backward_split(LayerNormBackward a, PartialSums<float> partial_sums,
-                              SumsExchange exchange) {
+                              SumsExchange exchange, Part part) {
   if constexpr (kBackwardSplitShapes[kIndex].needs > kRoom) return;
   await_earlier_work();
   constexpr int kPacks = kBackwardSplitShapes[kIndex].packs;
@@ -52,7 +55,7 @@ __global__ void __launch_bounds__(
     for (int u = 0; u < kRows; ++u) segment.load(min(row_of(first, u), a.rows - 1), rows[u]);
   };
   // By the first wave. Of a row that does not exist no message comes, and all sums are zero.
-  const bool is_first_wave = threadIdx.x < kWave;
+  const bool is_first_wave = threadIdx.x < kWave, only_sends = part.ends_with(0);
   int turn = 0;
   const auto look = [&](std::int64_t first, auto& words) SIMPLE_LAYERNORM_INLINED {
 #pragma unroll
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(
   segment.load_weights();
 #pragma unroll 1
   for (; first < a.rows; first += step) {
-    const bool has_previous = first > group;
+    const bool has_previous = first > group && !only_sends;
     const bool receives = has_previous && is_first_wave;
     SumsExchange::Words words[kRows]{};
     if (receives) look(first - step, words);
@@ -113,7 +116,7 @@ __global__ void __launch_bounds__(
 #pragma unroll
       for (int u = 0; u < kRows; ++u) {
         const std::int64_t row = row_of(first, u);
-        if (threadIdx.x == 0 && row < a.rows) {
+        if (threadIdx.x == 0 && row < a.rows && part.sends(0)) {
           exchange.send(row, piece, {s[3 * u], s[3 * u + 1], s[3 * u + 2]});
         }
       }
@@ -126,6 +129,7 @@ __global__ void __launch_bounds__(
       current[u] = next[u];
     }
   }
+  if (only_sends) return;
   if (is_first_wave) {
     SumsExchange::Words words[kRows];
     look(first - step, words);
@@ -164,10 +168,12 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
             blocks_per_multiprocessor<kKernel>(plan.threads, shared_bytes);
         const PartialSums<float> partial_sums(a, std::min(plan.groups, resident / plan.pieces),
                                               static_cast<char*>(workspace) + messages);
-        launch(kKernel,
-               {partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream,
-                /*together=*/true},
-               a, partial_sums, exchange);
+        launch_shared_rows(1, plan.in_parts, stream, [&](Part part) {
+          const bool together = !plan.in_parts;
+          launch(kKernel,
+                 {partial_sums.groups * plan.pieces, plan.threads, shared_bytes, stream, together},
+                 a, partial_sums, exchange, part);
+        });
         launch_sum(a, partial_sums, stream);
       }
     });

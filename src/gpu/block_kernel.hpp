@@ -2,6 +2,10 @@
 // registers. math/layer_norm.hpp has the formula, segment_tree.hpp the order of the sums.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/segment.hpp"
@@ -16,6 +20,12 @@ namespace simple_layernorm::gpu {
 constexpr int kShortAhead = 2;
 constexpr int kWideAhead = 4;
 constexpr int kWideAheadFloat16 = 3;  ///< whose conversions take registers: 32768 columns 0.971
+
+/// Whether weights and biases should leave the L1 cache last: in float32 beside bfloat16 they are
+/// four times the bytes of a row. See resident_blocks.
+template <class Element, class Access, int kIndex>
+constexpr bool kKeepsParameters = std::is_same_v<Element, BFloat16> && Access::kIsAligned &&
+                                  Access::Parameters::kCount == 2 && kIndex == kWideShape;
 
 /// Half as many where each takes two packs, rounded up.
 template <class Element, class Access>
@@ -42,9 +52,8 @@ class WaveRun {
   }
 
   /// Issues the loads of the run of `row`.
-  __device__ __forceinline__ void load(const Element* row, std::int64_t row_index,
-                                       bool keeps_cached) {
-    place(Hide(row_index, 60));
+  __device__ __forceinline__ void load(const Element* row, Hide hide, bool keeps_cached) {
+    place(hide);
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) segments_[i].load(row, keeps_cached);
   }
@@ -79,7 +88,8 @@ class WaveRun {
     const Access access(a, hide);
 #pragma unroll
     for (int i = 0; i < kSegments; ++i) {
-      segments_[i].template write<kAhead>(access, row * a.cols, s, hide);
+      segments_[i].template write<kAhead, kKeepsParameters<Element, Access, kIndex>>(
+          access, row * a.cols, s, hide);
     }
   }
 
@@ -100,19 +110,52 @@ class WaveRun {
   int first_;
 };
 
+/// Addresses made with it are made anew for each attempt: kept from one to the next, those of packs
+/// that are not aligned fill the registers. H200, torch 2.11, 2026-11-30, forward over copy, with
+/// and without: bfloat16, 4097, 5001 columns 0.864 and 0.807, 0.835 and 0.808, 4096 columns with
+/// offset 1 0.974 and 0.912 (bytes spilled: 0 and 36); float32, 4097 columns 0.971 and 0.972, 4096
+/// columns with offset 1 0.961 and 0.946, but 5001 columns (5 packs) 0.949 and 0.959. Aligned rows
+/// of one dtype: none changes by more than 0.006; with float32 parameters 8192, 16384 columns 0.983
+/// and 0.973, 0.896 and 0.872.
+template <class Element, int kIndex>
+__device__ Hide hide_of_attempt(float scale, std::int64_t row) {
+  if (sizeof(Element) == 4 && kBlockShapes[kIndex].packs == 5) return Hide(row, 60);
+  Hide hide;
+  hide.zero = bits_of(scale) >> 31;  // its sign: it is positive
+  return hide;
+}
+
+/// Packs of a lane for which 64 registers a thread suffice. H200, torch 2.11, 2026-11-30, forward
+/// over copy, with 64 and with 80 registers (bytes spilled with 64): bfloat16 with float32
+/// parameters, 16384 columns 0.922 and 0.886, with the parameters kept in the L1 cache 0.936 and
+/// 0.875, 4096 and 8192 columns so 0.990 and 0.950, 0.983 and 0.979 (32); float16, 6144 columns
+/// 0.934 and 0.994 (52). Not aligned: bfloat16, 6001 columns (6 packs) 0.822 and 0.856 (56), with
+/// float32 parameters 5001 and 6001 columns 0.656 and 0.773 (148), 0.458 and 0.814 (380); float16,
+/// 6001 columns 0.912 and 0.882, 8193 columns (8 packs) 0.731 and 0.902 (88).
+template <class Element, class Access>
+constexpr int most_packs_of_64_registers() {
+  constexpr bool kHasWideParameters = sizeof(Element) == 2 && Access::Parameters::kCount == 2;
+  if (kMovesUnalignedPacks || sizeof(Element) == 4) return 6;
+  if (std::is_same_v<Element, Float16>) return Access::kIsAligned && !kHasWideParameters ? 5 : 6;
+  if (Access::kIsAligned) return kHasWideParameters ? 8 : 6;
+  return kHasWideParameters ? 4 : 5;
+}
+
 /// Blocks of this size that registers must leave room for on a multiprocessor: NVIDIA's may then
-/// use 64 a thread, 80 and 128 for wide rows. Where lanes exchange 16-bit elements, wide ones too
-/// get 64. H200, torch 2.11, 2026-11-30, bfloat16, forward over copy, 2, 3, 4 blocks: 4097 columns
-/// 0.752, 0.795, 0.808, 4096 columns with offset 1 0.918, 0.859, 0.919 (bytes spilled: 0, 64, 36).
-/// float32 rows of up to 4 packs a lane need no more than 48: 4096 columns, rows kept in the L2
-/// cache, 4 and 5 blocks 0.990 and 1.017; a graph's launch of 4096 x 768 6.24 and 5.85 us.
+/// use 64 or 80 a thread, and 128 for rows of several segments. H200, torch 2.11, 2026-11-30,
+/// bfloat16 that is not aligned, forward over copy, 3 and 4 blocks: 4097, 8193, 16001 columns (8
+/// packs) 0.816 and 0.864, 0.853 and 0.911, 0.819 and 0.882 (bytes spilled: 60 and 0). float32 rows
+/// of up to 4 packs a lane need no more than 48: 4096 columns, rows kept in the L2 cache, 4 and 5
+/// blocks 0.990 and 1.017; a graph's launch of 4096 x 768 6.24 and 5.85 us.
 template <class Element, class Access, int kIndex>
 constexpr int resident_blocks() {
-  constexpr bool kExchanges = !kMovesUnalignedPacks && !Access::kIsAligned && sizeof(Element) == 2;
-  constexpr bool kIsNarrow = sizeof(Element) == 4 && Access::kIsAligned;
+  constexpr int kPacks = kBlockShapes[kIndex].packs;
+  constexpr bool kExchanges = !kMovesUnalignedPacks && !Access::kIsAligned &&
+                              std::is_same_v<Element, BFloat16> && Access::Parameters::kCount == 1;
   if (kBlockShapes[kIndex].segments > 1) return 2;
-  if (kRunsManyThreads && kIsNarrow && kBlockShapes[kIndex].packs <= 4) return 5;
-  return kIndex < kWideShape || kExchanges ? 4 : 3;
+  if (kRunsManyThreads && sizeof(Element) == 4 && Access::kIsAligned && kPacks <= 4) return 5;
+  if (kExchanges && kPacks == kWidePacks) return 4;
+  return kPacks <= most_packs_of_64_registers<Element, Access>() ? 4 : 3;
 }
 
 /// Whether the kernel has the choice of keeps_cached: float16's conversions leave most shapes no
@@ -138,8 +181,10 @@ __global__ void __launch_bounds__(kMostWaves* kWave, (resident_blocks<Element, A
   float scale = 1.0f;
 #pragma unroll 1
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    run.load(input, row, kMayKeepCached<Element, kIndex> && keeps_cached);
-    moments = merge_waves(run.moments(input, scale, row), slots[attempt]).moments;
+    const Hide hide = hide_of_attempt<Element, kIndex>(scale, row);
+    const Element* const p = hidden(input, hide);
+    run.load(p, hide, kMayKeepCached<Element, kIndex> && keeps_cached);
+    moments = merge_waves(run.moments(p, scale, row), slots[attempt]).moments;
     if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
     if (scale == 1.0f) break;
   }

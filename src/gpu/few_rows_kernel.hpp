@@ -6,21 +6,22 @@
 
 #include "gpu/block_kernel.hpp"
 #include "gpu/handover.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
+#include "gpu/parts.hpp"
 #include "gpu/segment.hpp"
 
 namespace simple_layernorm::gpu {
 
-/// Merges the moments of a row's blocks, for all threads. `slots` is shared memory for kWave
-/// entries that no wave still reads. Costs one barrier, and the way to the slowest of these blocks.
-__device__ inline Moments<float> merge_blocks(const CountedMoments& own, std::int64_t row,
-                                              int attempt, const PieceMessages& messages,
-                                              CountedMoments* slots) {
-  if (messages.pieces == 1) return own.moments;
+/// The moments that a row's blocks send each other, merged, for all threads. `slots` is shared
+/// memory for kWave entries that no wave still reads. Costs one barrier, and the way to the slowest
+/// of these blocks.
+__device__ inline Moments<float> moments_of_blocks(std::int64_t row, int attempt,
+                                                   const PieceMessages& messages,
+                                                   CountedMoments* slots) {
   const int wave = threadIdx.x / kWave, lane = threadIdx.x % kWave;
   const int receivers = max(messages.pieces / kWave, 1);
-  if (threadIdx.x == 0) messages.send(row, attempt, blockIdx.x % messages.pieces, own);
   if (wave < receivers) {
     const CountedMoments part = messages.receive(row, attempt, wave * kWave);
     if (lane == 0) slots[wave] = part;
@@ -31,7 +32,8 @@ __device__ inline Moments<float> merge_blocks(const CountedMoments& own, std::in
 
 template <class Element, class Access, int kPacks>
 __global__ void __launch_bounds__(kMostWaves* kWave)
-    layer_norm_forward_few_rows(LayerNormForward a, PieceMessages messages, float inverse_n) {
+    layer_norm_forward_few_rows(LayerNormForward a, PieceMessages messages, float inverse_n,
+                                Part part) {
   __shared__ CountedMoments of_waves[kAttempts][kWave];
   __shared__ CountedMoments of_blocks[kAttempts][kWave];
   await_earlier_work();
@@ -58,13 +60,21 @@ __global__ void __launch_bounds__(kMostWaves* kWave)
   float scale = 1.0f;
 #pragma unroll 1
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const CountedMoments own =
-        merge_waves(segment.counted_moments(Hide(row, 63)), of_waves[attempt]);
-    moments = merge_blocks(own, row, attempt, messages, of_blocks[attempt]);
+    if (part.sends(attempt)) {
+      const CountedMoments own =
+          merge_waves(segment.counted_moments(Hide(row, 63)), of_waves[attempt]);
+      moments = own.moments;
+      if (messages.pieces > 1 && threadIdx.x == 0) messages.send(row, attempt, piece, own);
+    }
+    if (part.ends_with(attempt)) return;
+    if (messages.pieces > 1) {
+      moments = moments_of_blocks(row, attempt, messages, of_blocks[attempt]);
+    }
     if (attempt == 0) scale = rescue_scale_of<Element>(moments.m2, eps);
     if (scale == 1.0f) break;
     if (attempt == 0) segment.multiply(scale);
   }
+  if (part.ends_with(1)) return;  // there is no second attempt
   const RowStatistics<float> s =
       row_statistics(moments, static_cast<float>(a.cols), inverse_n, eps, scale);
   if (wave == 0 && threadIdx.x == 0) store_statistics(a, row, s);
@@ -80,8 +90,7 @@ __global__ void __launch_bounds__(kMostWaves* kWave)
   segment.write_packs(access, row * a.cols, true);
 }
 
-/// A block for each multiprocessor at most, so that all run at the same time: they wait for each
-/// other. See launch_split.
+/// A block for each multiprocessor at most, so that all run at the same time; in parts, any number.
 template <class Element>
 void launch_forward_few_rows(const LayerNormForward& a, const ForwardPlan& plan,
                              const DeviceProperties& device, void* workspace, void* stream) {
@@ -92,10 +101,14 @@ void launch_forward_few_rows(const LayerNormForward& a, const ForwardPlan& plan,
       using Access = std::remove_pointer_t<decltype(access)>;
       constexpr int kIndex = decltype(index)::value;
       if constexpr (kTakesBlockShape<Element, Access, kIndex>) {
-        launch(layer_norm_forward_few_rows<Element, Access, kBlockShapes[kIndex].packs>,
-               {a.rows * plan.pieces, plan.waves * device.wave, 0, stream,
-                /*together=*/plan.pieces > 1},
-               a, messages, 1.0f / static_cast<float>(a.cols));
+        const auto launch_part = [&](Part part) {
+          const bool together = plan.pieces > 1 && !plan.in_parts;
+          launch(layer_norm_forward_few_rows<Element, Access, kBlockShapes[kIndex].packs>,
+                 {a.rows * plan.pieces, plan.waves * device.wave, 0, stream, together}, a, messages,
+                 1.0f / static_cast<float>(a.cols), part);
+        };
+        if (plan.pieces == 1) return launch_part(Part::whole());
+        launch_shared_rows(kAttempts, plan.in_parts, stream, launch_part);
       }
     });
   });

@@ -1,14 +1,17 @@
 // The library of GPU kernels as seen from outside: a table of functions behind one C symbol. Finds
 // the current device, refuses it if nothing was compiled for it, and passes on to the kernels.
 
+#include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 
 #include "gpu/architectures.hpp"
 #include "gpu/elements.hpp"
-#include "gpu/gpu_runtime.hpp"
 #include "gpu/gradient_handover.hpp"
 #include "gpu/handover.hpp"
+#include "gpu/launch.hpp"
+#include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/library_interface.hpp"
 #include "gpu/parameter_copies.hpp"
@@ -59,7 +62,12 @@ std::size_t forward_workspace(const LayerNormForward& a) {
   const ForwardPlan plan = plan_of(a, usable_device());
   if (plan.kernel == ForwardKernel::general) return 0;
   std::size_t messages = 0;
-  if (plan.kernel == ForwardKernel::split) messages = SplitWorkspace::bytes(a.rows, plan.pieces);
+  if (plan.kernel == ForwardKernel::split) {
+    messages = SplitWorkspace::bytes(a.rows, plan.pieces);
+    // More only where blocks have more waves than in parts: NVIDIA's, which need none.
+    const int pieces = plan_in_parts(plan).pieces;
+    if (kRunsInParts) messages = std::max(messages, PieceMessages::bytes(a.rows, pieces));
+  }
   if (plan.kernel == ForwardKernel::few_rows && plan.pieces > 1) {
     messages = PieceMessages::bytes(a.rows, plan.pieces);
   }
@@ -69,8 +77,9 @@ std::size_t forward_workspace(const LayerNormForward& a) {
 void launch_forward(const LayerNormForward& given, void* workspace, void* stream) {
   const DeviceProperties& device = usable_device();
   if (given.rows == 0 || given.cols == 0) return;
-  const ForwardPlan plan = plan_of(given, device);
+  ForwardPlan plan = plan_of(given, device);
   if (plan.kernel == ForwardKernel::general) return launch_forward_general(given, device, stream);
+  if (plan.pieces > 1 && !may_wait(stream)) plan = plan_in_parts(plan);
   LayerNormForward a = given;
   if (const std::size_t bytes = parameter_copies_bytes(given); bytes > 0) {
     a = with_parameter_copies(given, workspace, stream);
@@ -106,10 +115,11 @@ std::size_t backward_workspace(const LayerNormBackward& a) {
 void launch_backward(const LayerNormBackward& a, void* workspace, void* stream) {
   const DeviceProperties& device = usable_device();
   if (a.cols == 0) return;
-  const BackwardPlan plan = plan_of(a, device);
+  BackwardPlan plan = plan_of(a, device);
   if (plan.kernel == BackwardKernel::general) {
     return launch_backward_general(a, plan, workspace, stream);
   }
+  plan.in_parts = plan.pieces > 1 && !may_wait(stream);
   if (a.rows == 0) return launch_sum(a, PartialSums<float>(a, 0, workspace), stream);
   with_packed_type(a.input_dtype, [&](auto element) {
     using Element = decltype(element);

@@ -2,6 +2,7 @@
 
 #include "gpu/handover.hpp"
 
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 
 namespace simple_layernorm::gpu {

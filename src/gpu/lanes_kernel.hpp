@@ -3,6 +3,9 @@
 
 #pragma once
 
+#include <algorithm>
+
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/segment.hpp"
@@ -104,11 +107,13 @@ constexpr int group_rows(const LanesShape& shape) {
 /// blocks 0.793, 0.873, 0.918, 0.926; 2001 columns (8 packs) 4, 5, 6 blocks 0.864, 0.913, 0.918
 /// (spills); 773 columns (two rows of 3 packs) 4, 5, 6, 7 blocks 0.787, 0.867, 0.912, 0.925
 /// (spills); float16 1501 columns 3, 4, 5 blocks 0.682, 0.802, 0.768 (spills), 2001 columns 3, 4
-/// blocks 0.755, 0.832 (spills).
+/// blocks 0.755, 0.832 (spills). bfloat16 with float32 parameters 1281 columns (5 packs) 5, 6, 7, 8
+/// blocks 0.814, 0.855, 0.893, 0.808 (spills), 1501 columns 4, 5, 6 blocks 0.746, 0.814, 0.851.
 template <class Element, class Access>
 constexpr int lanes_blocks(int packs) {
   if (Access::kIsAligned || packs < 5) return 0;
-  return std::is_same_v<Element, Float16> ? 4 : 40 / packs;
+  if (std::is_same_v<Element, Float16>) return 4;
+  return std::min(40 / packs, Access::Parameters::kCount == 1 ? 8 : 7);
 }
 
 /// Threads of a block whose lanes read kPacks packs each.

@@ -246,9 +246,10 @@ enum class ForwardKernel { general, lanes, few_rows, block, split };
 
 struct ForwardPlan {
   ForwardKernel kernel = ForwardKernel::general;
-  int shape = 0;   ///< index in kLanesShapes, kBlockShapes (block, few_rows) or kSplitShapes
-  int waves = 0;   ///< of a block, but of the lanes kernel: see lanes_threads
-  int pieces = 1;  ///< blocks that share a row
+  int shape = 0;          ///< index in kLanesShapes, kBlockShapes (block, few_rows) or kSplitShapes
+  int waves = 0;          ///< of a block, but of the lanes kernel: see lanes_threads
+  int pieces = 1;         ///< blocks that share a row
+  bool in_parts = false;  ///< see plan_in_parts
 };
 
 /// Rows of at least eight segments of the wide kind: as many of them to a block as it takes, but
@@ -295,6 +296,13 @@ inline ForwardPlan plan_forward(std::int64_t rows, std::int64_t cols, int elemen
   const bool has_few_rows = rows <= device.multiprocessors;
   return {has_few_rows ? ForwardKernel::few_rows : ForwardKernel::block, choice.shape, choice.waves,
           1};
+}
+
+/// For rows that blocks share where these may not wait for each other (see Part): by the few-rows
+/// kernel, with a block for each piece of each row, which reads it for each part.
+inline ForwardPlan plan_in_parts(const ForwardPlan& plan) {
+  const int waves = std::min(plan.waves, kMostWaves);
+  return {ForwardKernel::few_rows, kWideShape, waves, plan.pieces * plan.waves / waves, true};
 }
 
 }  // namespace simple_layernorm::gpu

@@ -3,6 +3,7 @@
 // memory. math/layer_norm.hpp has the formula.
 
 #include "gpu/elements.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/partial_sums.hpp"
 #include "gpu/reduction.hpp"

@@ -3,6 +3,7 @@
 // sums, and to be written normalised. math/layer_norm.hpp has the formula.
 
 #include "gpu/elements.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/reduction.hpp"

@@ -3,6 +3,7 @@
 #include "gpu/parameter_copies.hpp"
 
 #include "gpu/elements.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/row_access.hpp"
 

@@ -3,6 +3,7 @@
 #include "gpu/partial_sums.hpp"
 
 #include "gpu/elements.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/packs.hpp"
 
 namespace simple_layernorm::gpu {

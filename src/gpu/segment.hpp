@@ -290,8 +290,9 @@ class Segment {
   }
 
   /// Writes all outputs of the segment. The weights and biases of kAhead packs are loaded before
-  /// the first of them is written: the compiler moves no load over a store.
-  template <int kAhead>
+  /// the first of them is written: the compiler moves no load over a store. kKeep: see
+  /// load_parameters.
+  template <int kAhead, bool kKeep = false>
   __device__ __forceinline__ void write(const Access& access, std::int64_t row_start,
                                         const RowStatistics<float>& s, Hide hide) {
     write_tail(access, row_start, s);
@@ -300,7 +301,7 @@ class Segment {
       float w[kAhead][kSize], b[kAhead][kSize];
 #pragma unroll
       for (int i = 0; i < kAhead && first + i < kPacks; ++i) {
-        load_parameters(access, first + i, w[i], b[i]);
+        load_parameters<kKeep>(access, first + i, w[i], b[i]);
       }
 #pragma unroll
       for (int i = 0; i < kAhead && first + i < kPacks; ++i) {

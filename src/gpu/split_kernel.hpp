@@ -4,7 +4,10 @@
 // segment_tree.hpp the order of the sums.
 #pragma once
 
+#include <algorithm>
+
 #include "gpu/handover.hpp"
+#include "gpu/launch.hpp"
 #include "gpu/launch_plan.hpp"
 #include "gpu/layernorm_launch.hpp"
 #include "gpu/segment.hpp"
@@ -225,11 +228,10 @@ __global__ void __launch_bounds__(kSplitShapes[kIndex].waves* kWave, 1)
 }
 
 /// Starts no more blocks than can run at the same time, in whole groups: a block waits for others
-/// of its group, so these must get to run whatever it does. NVIDIA's GPUs start all of them or none
-/// (H200, torch 2.11, 2026-11-30: costs many rows nothing, 1 x 65536 and 1 x 1048576 float32 1.3 us
-/// of 7.9 and 12.8). AMD's start them in order while other work has multiprocessors, so that all
-/// that run are of complete groups but the last, which gets its others when these are done: two
-/// such kernels on two streams might keep each other's out.
+/// of its group, so these must get to run whatever it does. As any other launch, kernels on several
+/// streams might keep each other's blocks out: NVIDIA's GPUs start all of a kernel's or none, AMD's
+/// one such kernel after the other (launch_in_turn). H200, torch 2.11, 2026-11-30: that costs many
+/// rows nothing, 1 x 65536 and 1 x 1048576 float32 1.3 us of 7.9 and 12.8.
 template <class Element, class Access, int kIndex>
 void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties& device,
                   void* workspace, void* stream) {
@@ -241,8 +243,10 @@ void launch_split(const LayerNormForward& a, int pieces, const DeviceProperties&
                                 blocks_per_multiprocessor<kKernel>(threads, shared_bytes);
   const std::int64_t groups = std::min(a.rows, resident / pieces);
   launch_fill(workspace, SplitWorkspace::bytes(a.rows, pieces), stream);
-  launch(kKernel, {groups * pieces, threads, shared_bytes, stream, /*together=*/true}, a,
-         SplitWorkspace(workspace, a.rows, pieces, groups));
+  launch_in_turn(stream, [&] {
+    launch(kKernel, {groups * pieces, threads, shared_bytes, stream, /*together=*/true}, a,
+           SplitWorkspace(workspace, a.rows, pieces, groups));
+  });
 }
 
 template <class Element>

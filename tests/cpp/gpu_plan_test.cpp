@@ -126,6 +126,21 @@ TEST(ForwardPlan, TheOrderOfSumsDoesNotDependOnTheRows) {
   });
 }
 
+TEST(ForwardPlan, BlocksThatMayNotWaitForEachOtherShareTheSameWaves) {
+  for_all([](std::int64_t rows, std::int64_t cols, int size, const DeviceProperties& device) {
+    const ForwardPlan plan = plan_forward(rows, cols, size, device);
+    if (plan.pieces == 1) return;
+    const ForwardPlan parts = plan_in_parts(plan);
+    EXPECT_EQ(parts.kernel, ForwardKernel::few_rows);
+    EXPECT_TRUE(parts.in_parts);
+    EXPECT_EQ(order_of(parts), order_of(plan));
+    EXPECT_LE(parts.waves, kMostWaves);
+    EXPECT_EQ(parts.pieces * parts.waves, plan.pieces * plan.waves);
+    if (device.room == Room::shared_memory) return;  // NVIDIA's need no parts
+    EXPECT_LE(parts.pieces, parts.waves * device.wave) << "more messages than lanes";
+  });
+}
+
 TEST(BackwardPlan, EveryPackOfARowHasAPlaceAndEveryBlockHasWork) {
   for_all([](std::int64_t rows, std::int64_t cols, int size, const DeviceProperties& device) {
     for (int grad_size : {size, size == 2 ? 4 : size}) {

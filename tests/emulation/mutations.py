@@ -25,6 +25,7 @@ FILES = {
     r"gpu/(block|lanes|split)_kernel\.hpp": FAST,
     r"gpu/few_rows_kernel\.hpp": EXACT,  # rows of several waves that receive messages
     r"gpu/(segment|segment_tree|handover)\.hpp": FAST,
+    r"gpu/parts\.hpp": EXACT,
     r"gpu/unaligned\.hpp": FAST,
     r"math/layer_norm\.hpp": EXACT,
 }
@@ -75,6 +76,12 @@ MISTAKES = [
     Mistake("merged with itself", r"is_lower \? other : mine", "mine"),
     Mistake("a row announced twice", r"(?<=first \+ 1 \+ )(?=add_shared_word)", "0 * "),
     Mistake("messages of other pieces", r"(?<=attempt, )wave \* kWave", "0"),
+    Mistake("part not ended", r"if \(part\.ends_with\(attempt\)\) return;", ""),
+    Mistake("part not ended", r"= part\.ends_with\(0\);", "= false;"),
+    Mistake("not in turn", r"launch_in_turn\(stream, \[&\] \{", "[](auto f) { f(); }([&] {"),
+    Mistake("last part missed", r"launch\(Part::last\(\)\);", ""),
+    Mistake("second attempt missed in parts", r"attempt < attempts", "attempt < 1"),
+    Mistake("a part's messages not sent", r"\(1u \| kEnds\)", "kEnds"),
     Mistake("row not scaled", r"if \(attempt == 0\) segment\.multiply\(scale\);", ""),
     Mistake("half of a message not sent", r"store_shared_word\(&slot->tail_and_count,.*\);", ""),
     Mistake("half of the sums not sent", r"store_shared_word\(&slot->h_x0,.*\);", ""),

@@ -154,7 +154,7 @@ void check_backward(const Case& c) {
   emulation::current_case = backward_path(c) + ", " + c.text();
   const Numbers numbers = numbers_of(c);
   const std::vector<ReferenceRow> reference = reference_rows(c, numbers);
-  const auto orders = schedules(c);
+  const auto orders = schedules(c, waits(backward_path(c)));
   const std::size_t row_bytes = static_cast<std::size_t>(c.cols) * size_of(c.dtype);
   const auto expect_same = [&](const Result& actual, const Result& expected) {
     expect_same_bits("grad_input", actual.grad_input, expected.grad_input, row_bytes);

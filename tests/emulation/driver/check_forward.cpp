@@ -131,7 +131,7 @@ void check_forward(const Case& c) {
   emulation::current_case = forward_path(c) + ", " + c.text();
   const Numbers numbers = numbers_of(c);
   const Placement everything{0, c.rows, c.padding, {}};
-  const auto orders = schedules(c);
+  const auto orders = schedules(c, waits(forward_path(c)));
 
   emulation::schedule = orders[0];
   const Result first = run(c, numbers, everything);

@@ -98,6 +98,10 @@ std::vector<Path> find_paths(std::int64_t most_cols, const Planner& plan) {
 
 }  // namespace
 
+bool waits(const std::string& path) {
+  return path.find(" split,") != std::string::npos || path.find(" receive") != std::string::npos;
+}
+
 std::vector<Path> forward_paths(Dtype dtype) {
   return find_paths(most_forward_cols(dtype),
                     [=](std::int64_t rows, std::int64_t cols, int device) {

@@ -19,6 +19,9 @@ struct Path {
 std::vector<Path> forward_paths(Dtype dtype);
 std::vector<Path> backward_paths(Dtype dtype);
 
+/// Whether blocks wait for each other there.
+bool waits(const std::string& path);
+
 /// The path that a case takes.
 std::string forward_path(const Case& c);
 std::string backward_path(const Case& c);

@@ -6,6 +6,7 @@
 #include "access_hooks.hpp"
 #include "fault.hpp"
 #include "grid.hpp"
+#include "schedule.hpp"
 
 namespace emulation {
 namespace {
@@ -29,6 +30,9 @@ void check_alignment(const void* address, int bytes, const Site& site) {
 
 std::uint64_t atomic_load(const void* address, int bytes, int scope, const Site& site) {
   check_alignment(address, bytes, site);
+  if (!is_in_order && !schedule.is_capturing) {
+    fault("reads another block's message where other streams may keep that block out", site);
+  }
   wait_as(State::polling, site);
   note_atomic(address, static_cast<std::size_t>(bytes), false, scope, site);
   return read(address, bytes);

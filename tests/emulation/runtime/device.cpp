@@ -76,7 +76,8 @@ void run(const Launch& launch) {
   int resident = 0;
   blocks_per_multiprocessor(&resident, launch.kernel, static_cast<int>(launch.block.x),
                             launch.shared_bytes);
-  run_grid(launch, resident * schedule.multiprocessors);
+  // When a graph is replayed, nobody knows how much room others leave for its blocks.
+  run_grid(launch, schedule.is_capturing ? 1 : resident * schedule.multiprocessors);
 }
 
 }  // namespace emulation
@@ -121,6 +122,27 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
       break;
     case hipDeviceAttributeL2CacheSize: *value = properties.l2CacheSize; break;
   }
+  return hipSuccess;
+}
+
+hipError_t hipStreamIsCapturing(hipStream_t, hipStreamCaptureStatus* status) {
+  *status = schedule.is_capturing ? hipStreamCaptureStatusActive : hipStreamCaptureStatusNone;
+  return hipSuccess;
+}
+
+hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) {
+  *event = nullptr;
+  return hipSuccess;
+}
+
+hipError_t hipEventRecord(hipEvent_t, hipStream_t) {
+  is_in_order = false;
+  return hipSuccess;
+}
+
+hipError_t hipStreamWaitEvent(hipStream_t, hipEvent_t, unsigned) {
+  if (schedule.is_capturing) fault("waits for an event of another stream while captured");
+  is_in_order = true;
   return hipSuccess;
 }
 

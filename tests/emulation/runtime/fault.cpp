@@ -76,7 +76,8 @@ const bool reports_completed = [] {
 std::string Schedule::text() const {
   return "waves of " + std::to_string(warpSize) + ", threads " + text_of(threads) + ", blocks " +
          text_of(blocks) + ", seed " + std::to_string(seed) + ", " +
-         std::to_string(multiprocessors) + " multiprocessors";
+         std::to_string(multiprocessors) + " multiprocessors" +
+         (is_capturing ? ", a graph is captured" : "");
 }
 
 std::vector<std::string> function_names(const std::vector<const void*>& addresses) {

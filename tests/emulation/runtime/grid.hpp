@@ -46,6 +46,9 @@ inline Thread* current_thread = nullptr;
 /// polls.
 inline std::int64_t progress = 0;
 
+/// Whether kernels of other streams stay behind what is queued now: see hipStreamWaitEvent.
+inline bool is_in_order = false;
+
 /// Ends the current thread's turn; returns when it gets the next one.
 void wait_as(State state, const Site& site);
 

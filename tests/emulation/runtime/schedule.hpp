@@ -19,6 +19,7 @@ struct Schedule {
   std::uint16_t poison = 0x7ff5;
   int multiprocessors = 4;            ///< one of those in device.cpp
   int blocks_per_multiprocessor = 4;  ///< at most; threads and shared memory may allow fewer
+  bool is_capturing = false;          ///< a graph
 
   std::string text() const;
 };

@@ -18,7 +18,10 @@ enum hipDeviceAttribute_t {
   hipDeviceAttributeMaxSharedMemoryPerBlock,
   hipDeviceAttributeL2CacheSize,
 };
+enum hipStreamCaptureStatus { hipStreamCaptureStatusNone, hipStreamCaptureStatusActive };
+constexpr unsigned hipEventDisableTiming = 2;
 typedef struct ihipStream_t* hipStream_t;
+typedef struct ihipEvent_t* hipEvent_t;
 
 struct hipDeviceProp_t {
   char name[256];
@@ -36,6 +39,7 @@ struct hipDeviceProp_t {
 hipError_t hipGetDevice(int* device);
 hipError_t hipGetDeviceProperties(hipDeviceProp_t* properties, int device);
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device);
+hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status);
 hipError_t hipGetLastError();
 const char* hipGetErrorString(hipError_t error);
 
@@ -44,6 +48,12 @@ const char* hipGetErrorString(hipError_t error);
 hipError_t hipMalloc(void** pointer, std::size_t bytes);
 hipError_t hipFree(void* pointer);
 hipError_t hipMemsetAsync(void* pointer, int value, std::size_t bytes, hipStream_t stream);
+
+/// There is one stream, but what is queued between a wait for an event and its next record counts as
+/// kept in order with other streams.
+hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags);
+hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
+hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags);
 
 namespace emulation {
 
