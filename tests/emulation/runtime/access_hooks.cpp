@@ -66,7 +66,8 @@ std::string problem_with(const void* address, std::size_t bytes, bool writes, in
 
 void note(const void* address, std::size_t bytes, bool writes, const void* code,
           bool is_copy = false) {
-  if (current_thread == nullptr) return;
+  // A thread that does not run is one that a report speaks of.
+  if (current_thread == nullptr || current_thread->state != State::ready) return;
   const std::string problem = problem_with(address, bytes, writes, 0, is_copy);
   if (!problem.empty()) fault(problem, source_line(code));
 }
