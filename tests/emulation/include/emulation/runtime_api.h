@@ -49,8 +49,8 @@ hipError_t hipMalloc(void** pointer, std::size_t bytes);
 hipError_t hipFree(void* pointer);
 hipError_t hipMemsetAsync(void* pointer, int value, std::size_t bytes, hipStream_t stream);
 
-/// There is one stream, but what is queued between a wait for an event and its next record counts as
-/// kept in order with other streams.
+/// There is one stream, but what is queued between a wait for an event and its next record counts
+/// as kept in order with other streams.
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags);
 hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned flags);
