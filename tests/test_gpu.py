@@ -1,5 +1,8 @@
 """What only a GPU has: streams, graphs, a second device, tensors beyond 2**31 elements."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -173,6 +176,31 @@ def test_rows_of_large_tensors_have_the_bits_of_small_ones(dtype: torch.dtype) -
     x = torch.randn(rows, 4096, device="cuda").to(dtype)
     batches = [layer_norm(part, (4096,)) for part in x.split(rows // 9)]
     assert torch.equal(layer_norm(x, (4096,)), torch.cat(batches))
+
+
+BITS_WHEREVER_ROWS_LIE = """
+import torch
+from simple_layernorm import layer_norm
+
+for dtype in (torch.float32, torch.bfloat16):
+    for cols in (512, 4224, 16384, 65536):
+        x, g = (torch.randn(301, cols, device="cuda").to(dtype) for _ in range(2))
+        weight = torch.randn(cols, device="cuda").to(dtype).requires_grad_()
+        results = []
+        for offset in (0, 1):
+            moved = [torch.empty(t.numel() + offset, device="cuda", dtype=dtype) for t in (x, g)]
+            own_x, own_g = (m[offset:].view(301, cols).copy_(t) for m, t in zip(moved, (x, g)))
+            own_x.requires_grad_()
+            output = layer_norm(own_x, (cols,), weight)
+            results.append([output, *torch.autograd.grad(output, (own_x, weight), own_g)])
+        assert all(torch.equal(a, b) for a, b in zip(*results)), (dtype, cols)
+"""
+
+
+@pytest.mark.parametrize("plan", ["native", "portable"])
+def test_bits_do_not_depend_on_where_rows_lie(plan: str) -> None:
+    environment = {**os.environ, "SIMPLE_LAYERNORM_PLAN": plan}
+    subprocess.run([sys.executable, "-c", BITS_WHEREVER_ROWS_LIE], env=environment, check=True)
 
 
 def rows_of(count: int, length: int, total: int) -> list[slice]:

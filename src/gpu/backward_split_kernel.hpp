@@ -22,7 +22,7 @@ template <class Element, class Access, int kIndex>
 __global__ void __launch_bounds__(
     kBackwardSplitShapes[kIndex].threads,
     (kResident<kBackwardSplitShapes[kIndex].threads, kBackwardSplitShapes[kIndex].blocks,
-               sizeof(Element) == 2 || Access::kHasTail>))
+               sizeof(Element) == 2>))
     layer_norm_backward_split(LayerNormBackward a, PartialSums<float> partial_sums,
                               SumsExchange exchange, Part part) {
   if constexpr (kBackwardSplitShapes[kIndex].needs > kRoom) return;
@@ -141,7 +141,28 @@ __global__ void __launch_bounds__(
                                     partial_sums.bias_row(group));
 }
 
-/// Starts no more groups than can run at the same time, see launch_split of the forward pass.
+/// Dynamic shared memory of a block.
+template <class Element, class Access, int kIndex>
+constexpr std::size_t split_shared_bytes() {
+  constexpr BackwardSplitShape kShape = kBackwardSplitShapes[kIndex];
+  using Segment =
+      BlockSegment<Element, Access, kShape.packs, kShape.threads, kShape.uses_shared_memory>;
+  constexpr int kRows = kSplitRows<Access, kIndex>;
+  return (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) * sizeof(Pack) * kShape.threads;
+}
+
+/// Blocks of a multiprocessor at the same time.
+template <class Element, class Access, int kIndex>
+int resident_split_blocks() {
+  constexpr auto kKernel = layer_norm_backward_split<Element, Access, kIndex>;
+  constexpr std::size_t kBytes = split_shared_bytes<Element, Access, kIndex>();
+  allow_shared_bytes<kKernel>(kBytes);
+  return blocks_per_multiprocessor<kKernel>(kBackwardSplitShapes[kIndex].threads, kBytes);
+}
+
+/// Starts no more groups than can run at the same time, see launch_split of the forward pass; nor
+/// more than of the kernel for rows that are not aligned, which needs more registers: the bits of
+/// the parameters' gradients depend on the number of groups, and must not on where arrays lie.
 template <class Element>
 void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
                            const DeviceProperties& device, void* workspace, void* stream) {
@@ -155,17 +176,11 @@ void launch_backward_split(const LayerNormBackward& a, const BackwardPlan& plan,
       if constexpr (is_reachable(kBackwardSplitShapes, kIndex, kLeastRoom, kMostRoom,
                                  Access::kElements, Access::kIsAligned)) {
         constexpr auto kKernel = layer_norm_backward_split<Element, Access, kIndex>;
-        constexpr BackwardSplitShape kShape = kBackwardSplitShapes[kIndex];
-        using Segment =
-            BlockSegment<Element, Access, kShape.packs, kShape.threads, kShape.uses_shared_memory>;
-        constexpr int kRows = kSplitRows<Access, kIndex>;
-        constexpr std::size_t shared_bytes =
-            (Segment::kSharedPacks + kRows * Segment::kSharedRowPacks) * sizeof(Pack) *
-            kShape.threads;
-        allow_shared_bytes<kKernel>(shared_bytes);
-        const std::int64_t resident =
-            std::int64_t{device.multiprocessors} *
-            blocks_per_multiprocessor<kKernel>(plan.threads, shared_bytes);
+        constexpr std::size_t shared_bytes = split_shared_bytes<Element, Access, kIndex>();
+        using Unaligned = AnyGradients<Element, typename Access::Grad>;
+        const std::int64_t resident = std::int64_t{device.multiprocessors} *
+                                      std::min(resident_split_blocks<Element, Access, kIndex>(),
+                                               resident_split_blocks<Element, Unaligned, kIndex>());
         const PartialSums<float> partial_sums(a, std::min(plan.groups, resident / plan.pieces),
                                               static_cast<char*>(workspace) + messages);
         launch_shared_rows(1, plan.in_parts, stream, [&](Part part) {

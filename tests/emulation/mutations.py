@@ -79,6 +79,11 @@ MISTAKES = [
     Mistake("part not ended", r"if \(part\.ends_with\(attempt\)\) return;", ""),
     Mistake("part not ended", r"= part\.ends_with\(0\);", "= false;"),
     Mistake("not in turn", r"launch_in_turn\(stream, \[&\] \{", "[](auto f) { f(); }([&] {"),
+    Mistake(
+        "groups of aligned rows",
+        r"resident_split_blocks<Element, Unaligned, kIndex>",
+        "[] { return 99; }",
+    ),
     Mistake("last part missed", r"launch\(Part::last\(\)\);", ""),
     Mistake("second attempt missed in parts", r"attempt < attempts", "attempt < 1"),
     Mistake("a part's messages not sent", r"\(1u \| kEnds\)", "kEnds"),

@@ -152,6 +152,10 @@ std::vector<Case> backward_cases(const std::vector<std::int64_t>& cols) {
     // So many partial sums that several threads share a column of them.
     cases.push_back(dealt(0, 600, Dtype::float32));
     cases.back().rows = 80;
+    // More rows than groups of three blocks, of which as many run whether rows are aligned or not.
+    cases.push_back(dealt(0, 4100, Dtype::float32));
+    cases.back().rows = 9;
+    cases.back().multiprocessors = 5;
   }
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Case& c = cases[i];
