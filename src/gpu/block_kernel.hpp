@@ -127,11 +127,11 @@ __device__ Hide hide_of_attempt(float scale, std::int64_t row) {
 
 /// Packs of a lane for which 64 registers a thread suffice. H200, torch 2.11, 2026-11-30, forward
 /// over copy, with 64 and with 80 registers (bytes spilled with 64): bfloat16 with float32
-/// parameters, 16384 columns 0.922 and 0.886, with the parameters kept in the L1 cache 0.936 and
-/// 0.875, 4096 and 8192 columns so 0.990 and 0.950, 0.983 and 0.979 (32); float16, 6144 columns
-/// 0.934 and 0.994 (52). Not aligned: bfloat16, 6001 columns (6 packs) 0.822 and 0.856 (56), with
-/// float32 parameters 5001 and 6001 columns 0.656 and 0.773 (148), 0.458 and 0.814 (380); float16,
-/// 6001 columns 0.912 and 0.882, 8193 columns (8 packs) 0.731 and 0.902 (88).
+/// parameters, 16384 columns 0.922 and 0.896, with the parameters kept in the L1 cache 0.934 and
+/// 0.875, 4096 and 8192 columns so, in two runs, 0.990 and 0.949, 0.983 and 0.976 (32); float16,
+/// 6144 columns 0.934 and 0.994 (52). Not aligned: bfloat16, 6001 columns (6 packs) 0.822 and 0.856
+/// (56), with float32 parameters 5001 and 6001 columns 0.656 and 0.773 (148), 0.458 and 0.814
+/// (380); float16, 6001 columns 0.912 and 0.882, 8193 columns (8 packs) 0.731 and 0.902 (88).
 template <class Element, class Access>
 constexpr int most_packs_of_64_registers() {
   constexpr bool kHasWideParameters = sizeof(Element) == 2 && Access::Parameters::kCount == 2;
